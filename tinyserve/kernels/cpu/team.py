@@ -1,0 +1,139 @@
+"""A team of threads that run one program together, meeting at a barrier after each instruction.
+
+The caller's thread takes part, so one thread needs no hand-over at all. Threads spin at the barrier (the wait is shorter than
+a system call) and yield the processor when it takes long. Work inside an instruction is claimed in chunks, so a core
+that the system has borrowed slows the others little; the result never depends on who computed what.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import sys
+import threading
+
+import llvmlite.ir as ir
+import numpy as np
+from numba import njit, types
+
+from .compiler import cached
+from .simd import _I32, _I64, _op, call, load_i64, pointer
+
+MAX_THREADS = 64
+_GENERATION, _YIELD = 64, 128
+_SPINS_BEFORE_YIELD = 4096
+
+
+def _atomic_add(builder, address, amount):
+    return builder.atomic_rmw("add", pointer(builder, address, _I64), _I64(amount), "seq_cst")
+
+
+@_op(types.int64, types.int64)
+def claim(builder, arguments):
+    """The next chunk of this instruction that nobody has taken: 0, 1, 2, … (the counter is the row's second word)."""
+    return _atomic_add(builder, builder.add(arguments, _I64(8)), 1)
+
+
+@_op(types.int64, types.int64)
+def _arrive(builder, address):
+    return _atomic_add(builder, address, 1)
+
+
+@_op(types.int64, types.int64)
+def _load_shared(builder, address):
+    return builder.load_atomic(pointer(builder, address, _I64), "seq_cst", 8, typ=_I64)
+
+
+@_op(types.void, types.int64, types.int64)
+def _store_shared(builder, address, value):
+    builder.store_atomic(value, pointer(builder, address, _I64), "seq_cst", 8)
+
+
+@_op(types.void)
+def _pause(builder):
+    """Tell the core that it is spinning (nothing where it has no such instruction)."""
+    if platform.machine().lower() in ("x86_64", "amd64"):
+        call(builder, "llvm.x86.sse2.pause", ir.VoidType())
+
+
+@_op(types.void, types.int64)
+def _call_yield(builder, function):
+    kind = ir.FunctionType(_I32, [])
+    builder.call(pointer(builder, function, kind), [])
+
+
+@_op(types.void, types.int64, types.int64, types.int64, types.int64, types.int64)
+def _call_kernel(builder, function, arguments, thread, threads, barrier):
+    kind = ir.FunctionType(ir.VoidType(), [_I64] * 4)
+    builder.call(pointer(builder, function, kind), [arguments, thread, threads, barrier])
+
+
+@njit
+def wait_for_all(threads, barrier):
+    """Return when all threads have come here."""
+    if threads == 1:
+        return
+    generation = _load_shared(barrier + _GENERATION)
+    if _arrive(barrier) == threads - 1:
+        _store_shared(barrier, 0)
+        _store_shared(barrier + _GENERATION, generation + 1)
+        return
+    spins = 0
+    while _load_shared(barrier + _GENERATION) == generation:
+        _pause()
+        spins += 1
+        if spins == _SPINS_BEFORE_YIELD:
+            _call_yield(load_i64(barrier + _YIELD))
+            spins = 0
+
+
+def _execute(program, instructions, stride, thread, threads, barrier):
+    for index in range(instructions):
+        row = program + index * stride
+        _call_kernel(load_i64(row), row, thread, threads, barrier)
+        wait_for_all(threads, barrier)
+
+
+def _yield_function() -> int:
+    """The address of the system's 'let another thread run'."""
+    if sys.platform == "win32":
+        return ctypes.cast(ctypes.windll.kernel32.SwitchToThread, ctypes.c_void_p).value
+    return ctypes.cast(ctypes.CDLL(None).sched_yield, ctypes.c_void_p).value
+
+
+def default_threads() -> int:
+    """The processors that this process may use (`TINYSERVE_THREADS` overrides it)."""
+    if wanted := os.environ.get("TINYSERVE_THREADS"):
+        return max(1, min(MAX_THREADS, int(wanted)))
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(MAX_THREADS, usable)
+
+
+class Team:
+    """`threads` threads, the caller's among them; the others sleep between programs."""
+
+    def __init__(self, threads: int):
+        self.threads = threads
+        self._execute = cached(njit(types.void(*[types.int64] * 6), nogil=True, cache=True), _execute)
+        self._barrier = np.zeros(32, np.int64)
+        self._barrier[_YIELD // 8] = _yield_function()
+        self._lock = threading.Lock()
+        self._job: tuple[int, int, int] = (0, 0, 0)
+        self._wake = [threading.Semaphore(0) for _ in range(threads - 1)]
+        for thread in range(1, threads):
+            threading.Thread(target=self._work, args=(thread,), daemon=True, name=f"tinyserve-{thread}").start()
+
+    def _work(self, thread: int) -> None:
+        while True:
+            self._wake[thread - 1].acquire()
+            self._execute(*self._job, thread, self.threads, self._barrier.ctypes.data)
+
+    def run(self, program: np.ndarray) -> None:
+        """Run program[instructions, words] (int64; word 0 the kernel's address, word 1 its work counter)."""
+        with self._lock:
+            program[:, 1] = 0
+            self._job = (program.ctypes.data, program.shape[0], program.strides[0])
+            for wake in self._wake:
+                wake.release()
+            self._execute(*self._job, 0, self.threads, self._barrier.ctypes.data)
