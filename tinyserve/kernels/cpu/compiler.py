@@ -65,6 +65,8 @@ def kernel(function: Callable) -> Kernel:
 
 
 inline = njit(error_model="numpy")
+# Copied into its caller as source: lets a kernel hand a function to a loop and still be cached.
+template = njit(error_model="numpy", inline="always")
 
 
 def compile_all() -> Iterator[tuple[int, int, str]]:

@@ -5,7 +5,7 @@ four tiles at once and many tokens eight tokens a tile: enough independent sums 
 """
 
 from . import simd
-from .compiler import inline, kernel
+from .compiler import inline, kernel, template
 from .linear import store_tile
 from .simd import broadcast, fma, load_f32, load_i64, store_f32x16
 from .team import claim
@@ -23,7 +23,7 @@ def _load_bfloat16(address):
     return simd.load_bf16x16(address)
 
 
-@inline
+@template
 def _eight_tokens(load, step, w, x, x_stride, last, columns, y):
     """One tile times tokens 0..7 (those past `last` repeat it; the caller drops them) -> y[8, 16]."""
     x1, x2, x3 = x + min(1, last) * x_stride, x + min(2, last) * x_stride, x + min(3, last) * x_stride
@@ -50,7 +50,7 @@ def _eight_tokens(load, step, w, x, x_stride, last, columns, y):
     store_f32x16(y + 448, y7)
 
 
-@inline
+@template
 def _four_tiles(load, step, w, last, x, columns, y):
     """Tiles 0..3 (those past `last` repeat it) times one token -> y[4, 16]."""
     tile = columns * step
@@ -68,7 +68,7 @@ def _four_tiles(load, step, w, last, x, columns, y):
     store_f32x16(y + 192, y3)
 
 
-@inline
+@template
 def _every_tile(a, load, step):
     """Claim tiles and multiply them; `step` bytes hold one column of a tile."""
     x, x_stride, tokens, columns = load_i64(a + 16), load_i64(a + 24), load_i64(a + 32), load_i64(a + 40)

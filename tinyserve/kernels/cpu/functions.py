@@ -38,3 +38,15 @@ def tanh(x):
     """1 - 2 / (e^2x + 1)."""
     one = broadcast(simd.f32(1))
     return sub(one, div(broadcast(simd.f32(2)), add(exp(add(x, x)), one)))
+
+
+@inline
+def log(x):
+    """ln x for x a normal positive number: a guess from the exponent bits, then two Halley steps on our own exp."""
+    guess = simd.to_f32(simd.sub_i32(simd.bits_of(x), simd.broadcast_i32(0x3F800000)))
+    y = mul(guess, broadcast(simd.f32(8.262958405176314e-08)))  # ln 2 / 2^23
+    for _ in range(2):
+        e = exp(y)
+        step = div(sub(x, e), add(x, e))
+        y = add(y, add(step, step))
+    return y

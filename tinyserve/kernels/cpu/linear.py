@@ -11,7 +11,7 @@ where s_g is the activation scale of the group, sum_g the sum of its INT8 codes,
 
 from ..layouts import GROUP
 from . import simd
-from .compiler import inline, kernel
+from .compiler import inline, kernel, template
 from .dot import dot_small, dot_wide
 from .simd import (add_i32, broadcast, broadcast_i32, fma, high_nibbles, load_bf16x16, load_f16x16, load_f32, load_f32x16, load_i32,
                    load_i64, load_u8x64, low_nibbles, mul, store_f32x16, sub_i32, to_f32, zero_i32x16)
@@ -144,7 +144,7 @@ def store_tile(a, tile, first, tokens, block):
                 simd.store_f32(y + t * y_stride + lane * 4, load_f32(block + t * 64 + lane * 4))
 
 
-@inline
+@template
 def _every_tile(a, thread, threads, barrier, tile_function, code_bytes):
     """Claim tiles and give each to `tile_function`, up to 64 tokens at a time; `code_bytes` a tile and group."""
     x, x_scales = _quantized_input(a, thread, threads, barrier)

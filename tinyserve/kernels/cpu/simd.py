@@ -80,6 +80,12 @@ def call(builder: ir.IRBuilder, name: str, result: ir.Type, *values: ir.Value) -
 # --- scalars ---------------------------------------------------------------------------------------------------------
 
 
+@_op(types.voidptr, types.int64)
+def as_pointer(builder, address):
+    """For `numba.carray`."""
+    return builder.inttoptr(address, _I8.as_pointer())
+
+
 @_op(types.int64, types.int64)
 def load_i64(builder, address):
     return _load(builder, address, _I64, 8)
@@ -164,6 +170,26 @@ def store_f32x16(builder, address, value):
 def store_f16x16(builder, address, value):
     half = ir.VectorType(_F16, 16)
     builder.store(builder.fptrunc(value, half), pointer(builder, address, half), align=2)
+
+
+def _first_lanes(builder, count):
+    index = ir.Constant(ir.VectorType(_I64, 16), list(range(16)))
+    return builder.icmp_signed("<", index, splat(builder, count, 16))
+
+
+@_op(f32x16, types.int64, types.int64)
+def load_some(builder, address, count):
+    """The first `count` floats (16 or more: all lanes); the other lanes are 0 and their memory is not touched."""
+    where = pointer(builder, address, f32x16.llvm)
+    zero = ir.Constant(f32x16.llvm, [0.0] * 16)
+    return call(builder, "llvm.masked.load.v16f32.p0", f32x16.llvm, where, _I32(4), _first_lanes(builder, count), zero)
+
+
+@_op(types.void, types.int64, f32x16, types.int64)
+def store_some(builder, address, value, count):
+    """Store the first `count` lanes."""
+    where = pointer(builder, address, f32x16.llvm)
+    call(builder, "llvm.masked.store.v16f32.p0", ir.VoidType(), value, where, _I32(4), _first_lanes(builder, count))
 
 
 @_op(f32x16, types.float32)
@@ -289,6 +315,12 @@ def to_f32(builder, a):
 def to_i32(builder, a):
     """Towards zero; the caller has rounded and bounded the values."""
     return builder.fptosi(a, i32x16.llvm)
+
+
+@_op(i32x16, f32x16)
+def bits_of(builder, a):
+    """The float's bits as an integer."""
+    return builder.bitcast(a, i32x16.llvm)
 
 
 @_op(f32x16, f32x16, i32x16)
