@@ -1,0 +1,153 @@
+"""What the name `cuda` means inside a simulated kernel, and the loop over the CTAs of a launch.
+
+`install()` puts both in the place of Numba's own: same kernels, same launches, but with the lanes of `lanes.py` and the arrays of
+`memory.py`. Numba's simulator starts an operating-system thread per lane (0.1 ms each) and cannot exchange values in a warp.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+import numpy as np
+from numba.cuda.np.numpy_support import as_dtype
+from numba.cuda.simulator import kernel as numba_kernel
+from numba.cuda.simulator import kernelapi
+
+from .lanes import Cta, KernelFault, Lane, current, instruction, kernel_frame, meet
+from .memory import WatchedArray, observers, poisoned
+
+ALIGNMENT = 256
+STATIC_SHARED_BYTES = 48 * 1024
+
+
+class _Local:
+    def array(self, shape: Any, dtype: Any, alignment: Any = None) -> np.ndarray:
+        return poisoned(shape, _numpy_dtype(dtype))
+
+
+class _Shared:
+    """Shared memory of the running CTA: one buffer for each place that asks for one."""
+
+    def __init__(self, dynamic_bytes: int):
+        self.dynamic_bytes = dynamic_bytes
+        self.clear()
+
+    def clear(self) -> None:
+        self.arrays: dict[tuple, WatchedArray] = {}
+        self._dynamic = poisoned(self.dynamic_bytes, np.uint8)
+        self._end = self.dynamic_bytes
+
+    def array(self, shape: Any, dtype: Any, alignment: Any = None) -> WatchedArray:
+        dtype, frame = _numpy_dtype(dtype), kernel_frame(2)
+        if shape == 0:
+            whole = self.dynamic_bytes // dtype.itemsize * dtype.itemsize
+            return WatchedArray(self._dynamic[:whole].view(dtype), "shared", f"dynamic shared, line {frame.f_lineno}", 0)
+        key = instruction(frame)
+        if key not in self.arrays:
+            self.arrays[key] = self._allocate(shape, dtype, f"shared, line {frame.f_lineno}")
+        return self.arrays[key]
+
+    def _allocate(self, shape: Any, dtype: np.dtype, name: str) -> WatchedArray:
+        start = -(-self._end // 128) * 128
+        array = WatchedArray(poisoned(shape, dtype), "shared", name, start)
+        self._end = start + array.data.nbytes
+        if self._end - self.dynamic_bytes > STATIC_SHARED_BYTES:
+            raise KernelFault(f"The kernel asks for {self._end - self.dynamic_bytes} bytes of static shared memory; a CTA has "
+                              f"{STATIC_SHARED_BYTES}. Use smaller tiles, or dynamic shared memory.")
+        return array
+
+
+def _numpy_dtype(dtype: Any) -> np.dtype:
+    return np.dtype(dtype) if isinstance(dtype, (type, np.dtype)) else as_dtype(dtype)
+
+
+class _Atomic:
+    """Numba's atomics, seen by the observers as one access each."""
+
+    def __getattr__(self, name: str) -> Callable:
+        plain = getattr(kernelapi.FakeCUDAAtomic(), name)
+
+        def atomic(array: WatchedArray, index: Any, *values: Any) -> Any:
+            array._checked(index)
+            if observers:
+                array.touch("atomic", index, array.data.itemsize)
+            return plain(array.data, index, *values)
+        return atomic
+
+
+class SimulatedCuda(kernelapi.FakeCUDAModule):
+    """`cuda` inside a kernel: Numba's module, with our lanes, memories and barriers. One object lives for one launch."""
+
+    def __init__(self, grid_dim: tuple, block_dim: tuple, dynshared_size: int):
+        super().__init__(grid_dim, block_dim, dynshared_size)
+        self._shared, self._local, self._atomic = _Shared(dynshared_size), _Local(), _Atomic()
+        self.arguments: Any = None
+
+    threadIdx = property(lambda self: current().thread_dim)
+    blockIdx = property(lambda self: current().block_dim)
+    laneid = property(lambda self: current().lane)
+
+    def syncthreads(self) -> None:
+        meet("syncthreads", None, lambda brought: brought, whole_cta=True)
+
+    def syncthreads_count(self, value: Any) -> int:
+        return meet("syncthreads_count", value, lambda brought: [sum(map(bool, brought))] * len(brought), whole_cta=True)
+
+    def syncthreads_and(self, value: Any) -> int:
+        return meet("syncthreads_and", value, lambda brought: [int(all(brought))] * len(brought), whole_cta=True)
+
+    def syncthreads_or(self, value: Any) -> int:
+        return meet("syncthreads_or", value, lambda brought: [int(any(brought))] * len(brought), whole_cta=True)
+
+    def syncwarp(self, mask: int = 0xFFFFFFFF) -> None:
+        if mask not in (0xFFFFFFFF, -1):
+            raise KernelFault("The simulator knows syncwarp of whole warps only: leave the mask out.")
+        meet("syncwarp", None, lambda brought: brought)
+
+    def bind(self, function: Callable, arguments: tuple) -> tuple:
+        """The kernel's arguments as watched arrays, at addresses that stay the same for every CTA of the launch."""
+        if self.arguments is None:
+            self.arguments, end = [], ALIGNMENT
+            for name, argument in zip(function.__code__.co_varnames, arguments):
+                if isinstance(argument, numba_kernel.FakeWithinKernelCUDAArray):
+                    data = argument._item._ary
+                    argument = WatchedArray(data, "global", name, end)
+                    end += -(-max(data.nbytes, 1) // ALIGNMENT) * ALIGNMENT
+                self.arguments.append(argument)
+            for observer in observers:
+                observer.launch(function, tuple(self.gridDim), tuple(self.blockDim))
+        return tuple(self.arguments)
+
+
+class CtaRunner:
+    """Runs one CTA after the other; it takes the place of Numba's `BlockManager`."""
+
+    def __init__(self, function: Callable, grid_dim: tuple, block_dim: tuple, debug: bool):
+        self.function, self.block_dim = function, block_dim
+
+    def run(self, block_idx: tuple, *arguments: Any) -> None:
+        cuda = numba_kernel._get_kernel_context()
+        arguments = cuda.bind(self.function, arguments)
+        cuda.shared.clear()
+        lanes = [self._lane(block_idx, number) for number in range(int(np.prod(self.block_dim)))]
+        Cta(lanes, _tell_meeting).run(lambda: self.function(*arguments))
+        for observer in observers:
+            observer.cta_done(lanes)
+
+    def _lane(self, block_idx: tuple, number: int) -> Lane:
+        x, y, _ = self.block_dim
+        thread_idx = (number % x, number // x % y, number // (x * y))
+        lane = Lane(thread_idx, tuple(block_idx), number)
+        lane.thread_dim, lane.block_dim = kernelapi.Dim3(*thread_idx), kernelapi.Dim3(*block_idx)
+        return lane
+
+
+def _tell_meeting(lanes: list[Lane]) -> None:
+    for observer in observers:
+        observer.meeting(lanes, lanes[0].waits.name)
+
+
+def install() -> None:
+    """Make `kernel[grid, block](...)` of Numba's simulator use these lanes and arrays; safe to call again."""
+    numba_kernel.FakeCUDAModule = SimulatedCuda
+    numba_kernel.BlockManager = CtaRunner
