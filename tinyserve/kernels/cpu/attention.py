@@ -7,7 +7,7 @@ No step looks at which other rows are in the batch, where a chunk began, or how 
 Few rows: the splits of one row are shared out over the threads and merged after a barrier (flash-decoding). Many rows: a
 thread takes a block of rows and one key/value head, and walks the splits itself (flash attention). The bits are the same.
 
-Memory: keys lie [block, head, D, position] so that 16 positions fill a vector, values [block, head, position, D].
+Memory: keys lie [head, block, D, position] so that 16 positions fill a vector, values [head, block, position, D].
 """
 
 from . import simd
@@ -76,6 +76,26 @@ def _scores(q, keys, d, scale, to):
         s1 = fma(v, load_f32x16(k + 64), s1)
         s2 = fma(v, load_f32x16(k + 128), s2)
         s3 = fma(v, load_f32x16(k + 192), s3)
+    _store_four(to, scale, s0, s1, s2, s3)
+
+
+@inline
+def _scores_of_two(q, r, keys, d, scale, to):
+    """`_scores` of q into to[0] and of r into to[SPLIT]: every key is loaded once for both."""
+    s0 = s1 = s2 = s3 = t0 = t1 = t2 = t3 = broadcast(simd.f32(0))
+    for j in range(d):
+        v, w, k = broadcast(load_f32(q + j * 4)), broadcast(load_f32(r + j * 4)), keys + j * TILE * 4
+        k0, k1, k2, k3 = load_f32x16(k), load_f32x16(k + 64), load_f32x16(k + 128), load_f32x16(k + 192)
+        s0, t0 = fma(v, k0, s0), fma(w, k0, t0)
+        s1, t1 = fma(v, k1, s1), fma(w, k1, t1)
+        s2, t2 = fma(v, k2, s2), fma(w, k2, t2)
+        s3, t3 = fma(v, k3, s3), fma(w, k3, t3)
+    _store_four(to, scale, s0, s1, s2, s3)
+    _store_four(to + SPLIT * 4, scale, t0, t1, t2, t3)
+
+
+@inline
+def _store_four(to, scale, s0, s1, s2, s3):
     factor = broadcast(scale)
     store_f32x16(to, mul(s0, factor))
     store_f32x16(to + 64, mul(s1, factor))
@@ -118,10 +138,43 @@ def _weigh(p, values, padded, low, high, y):
         store_f32x16(at + 128, y2)
         store_f32x16(at + 192, y3)
     for j in range(padded // 64 * 64, padded, 16):
-        total = load_f32x16(y + j * 4)
+        _weigh_lanes(p, values, padded, low, high, y, j)
+
+
+@inline
+def _weigh_two(p, values, padded, low, high, y, z):
+    """`_weigh` with p[0] into y and p[SPLIT] into z."""
+    for j in range(0, padded // 64 * 64, 64):
+        at, to = y + j * 4, z + j * 4
+        y0, y1, y2, y3 = load_f32x16(at), load_f32x16(at + 64), load_f32x16(at + 128), load_f32x16(at + 192)
+        z0, z1, z2, z3 = load_f32x16(to), load_f32x16(to + 64), load_f32x16(to + 128), load_f32x16(to + 192)
         for i in range(low, high):
-            total = fma(broadcast(load_f32(p + i * 4)), load_f32x16(values + (i * padded + j) * 4), total)
-        store_f32x16(y + j * 4, total)
+            v = values + (i * padded + j) * 4
+            one, two = broadcast(load_f32(p + i * 4)), broadcast(load_f32(p + (i + SPLIT) * 4))
+            v0, v1, v2, v3 = load_f32x16(v), load_f32x16(v + 64), load_f32x16(v + 128), load_f32x16(v + 192)
+            y0, z0 = fma(one, v0, y0), fma(two, v0, z0)
+            y1, z1 = fma(one, v1, y1), fma(two, v1, z1)
+            y2, z2 = fma(one, v2, y2), fma(two, v2, z2)
+            y3, z3 = fma(one, v3, y3), fma(two, v3, z3)
+        store_f32x16(at, y0)
+        store_f32x16(at + 64, y1)
+        store_f32x16(at + 128, y2)
+        store_f32x16(at + 192, y3)
+        store_f32x16(to, z0)
+        store_f32x16(to + 64, z1)
+        store_f32x16(to + 128, z2)
+        store_f32x16(to + 192, z3)
+    for j in range(padded // 64 * 64, padded, 16):
+        _weigh_lanes(p, values, padded, low, high, y, j)
+        _weigh_lanes(p + SPLIT * 4, values, padded, low, high, z, j)
+
+
+@inline
+def _weigh_lanes(p, values, padded, low, high, y, j):
+    total = load_f32x16(y + j * 4)
+    for i in range(low, high):
+        total = fma(broadcast(load_f32(p + i * 4)), load_f32x16(values + (i * padded + j) * 4), total)
+    store_f32x16(y + j * 4, total)
 
 
 @inline
@@ -170,9 +223,13 @@ def _one_split(a, scratch, s, head, row, rows, split, records, record_bytes):
         for i in range(rows):
             low, high = _visible(a, s, row + i)
             if low < tile + TILE and high > tile:
-                for g in range(group):
-                    source = q + (row + i) * q_token + (head * group + g) * q_head
-                    _scores(source, tile_data, d, scale, scores + ((i * group + g) * SPLIT + tile - first) * 4)
+                source, to = q + (row + i) * q_token + head * group * q_head, scores + (i * group * SPLIT + tile - first) * 4
+                for g in range(0, group - 1, 2):
+                    at = source + g * q_head
+                    _scores_of_two(at, at + q_head, tile_data, d, scale, to + g * SPLIT * 4)
+                if group % 2:
+                    at = source + (group - 1) * q_head
+                    _scores(at, tile_data, d, scale, to + (group - 1) * SPLIT * 4)
     for i in range(rows):
         low, high = _visible(a, s, row + i)
         low, high = max(low - first, 0), min(high - first, SPLIT)
@@ -190,9 +247,14 @@ def _one_split(a, scratch, s, head, row, rows, split, records, record_bytes):
             low, high = _visible(a, s, row + i)
             low, high = max(low - tile, 0), min(high - tile, TILE)
             if low < high:
-                for g in range(group):
-                    p = scores + ((i * group + g) * SPLIT + tile - first) * 4
-                    _weigh(p, tile_data, padded, low, high, records + (i * group + g) * record_bytes)
+                p, record = scores + (i * group * SPLIT + tile - first) * 4, records + i * group * record_bytes
+                for g in range(0, group - 1, 2):
+                    y = record + g * record_bytes
+                    _weigh_two(p + g * SPLIT * 4, tile_data, padded, low, high, y, y + record_bytes)
+                if group % 2:
+                    last = group - 1
+                    y = record + last * record_bytes
+                    _weigh(p + last * SPLIT * 4, tile_data, padded, low, high, y)
 
 
 @inline

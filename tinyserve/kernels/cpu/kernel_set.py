@@ -61,14 +61,14 @@ class CpuKernels:
         return packed
 
     def new_cache(self, blocks: int, block_size: int, heads: int, head_dim: int, dtype: str) -> tuple[np.ndarray, np.ndarray]:
-        """Keys lie [B,Hk,D,P] and values [B,Hk,P,D]; both are returned as [B,P,Hk,D] views."""
+        """Keys lie [Hk,B,D,P] and values [Hk,B,P,D], so that one head reads one stream; both are returned as [B,P,Hk,D] views."""
         if dtype not in _KV_TYPES:
             raise ValueError(f"KV dtype {dtype!r} is not one of {', '.join(_KV_TYPES)}.")
         if block_size < 1 or block_size & (block_size - 1):
             raise ValueError(f"block size {block_size} is not a power of two.")
-        keys = np.zeros((blocks, heads, head_dim, block_size), _KV_TYPES[dtype])
-        values = np.zeros((blocks, heads, block_size, head_dim), _KV_TYPES[dtype])
-        return keys.transpose(0, 3, 1, 2), values.transpose(0, 2, 1, 3)
+        keys = np.zeros((heads, blocks, head_dim, block_size), _KV_TYPES[dtype])
+        values = np.zeros((heads, blocks, block_size, head_dim), _KV_TYPES[dtype])
+        return keys.transpose(1, 3, 0, 2), values.transpose(1, 2, 0, 3)
 
     def recorder(self) -> "Machine":
         return self._machine
@@ -230,7 +230,7 @@ def _cache_arguments(keys: np.ndarray, values: np.ndarray) -> tuple[Any, ...]:
     """The two caches, bytes a block and a head, bytes an element; refuses any memory order but `new_cache`'s."""
     blocks, p, heads, d = keys.shape
     size = keys.itemsize
-    expected = (heads * d * p * size, size, d * p * size)
-    if values.shape != keys.shape or keys.strides != (*expected, p * size) or values.strides != (expected[0], d * size, d * p * size, size):
+    block, head = d * p * size, blocks * d * p * size
+    if values.shape != keys.shape or keys.strides != (block, size, head, p * size) or values.strides != (block, d * size, head, size):
         raise ValueError("the caches are not from this kernel set's new_cache.")
-    return keys, values, expected[0], expected[2], size
+    return keys, values, block, head, size

@@ -242,7 +242,7 @@ def part_of_a_warp(x):
 
 @pytest.mark.parametrize("kernel, threads, words", [
     (lane_left_out, 32, ["threads 0-30 wait at shfl_xor", "threads 31 have left"]),
-    (branches, 32, ["0, 2, 4", "test_warp.py"]),
+    (branches, 32, ["0, 2, 4", "test_cuda_warp.py"]),
     (barrier_in_a_branch, 64, ["threads 41-63 wait at syncthreads", "threads 0-40 have left"]),
     (lengths_differ, 4, ["threads 0 have left", "threads 1-3 wait"]),
     (part_of_a_warp, 48, ["threads 48-63 do not exist"]),

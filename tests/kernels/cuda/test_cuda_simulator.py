@@ -173,7 +173,7 @@ def test_planted_races_are_found_with_both_lines(kernel, extra, grid, block, fir
         kernel[grid, block](X, np.zeros(64, np.float32), *extra)
     lines = {frozenset((race.first.source, race.second.source)) for race in found.races}
     assert frozenset((first, second)) in lines, found.report()
-    assert "no barrier between" in found.report() and "test_simulator_tools.py" in found.report()
+    assert "no barrier between" in found.report() and "test_cuda_simulator.py" in found.report()
 
 
 @pytest.mark.parametrize("kernel, extra, block", [
