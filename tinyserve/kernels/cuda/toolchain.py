@@ -37,7 +37,7 @@ class Assembly:
 
     def count(self, opcode: str) -> int:
         """How many instructions of the listing start with this pattern, e.g. r'LDG\\.E\\S*128' or 'HMMA'."""
-        return len(X)
+        return len(re.findall(rf"^\s*(?:/\*\w+\*/)?\s*(?:@!?U?P\w+\s+)?{opcode}", self.sass, re.MULTILINE))
 
 
 def tool(name: str) -> Path:

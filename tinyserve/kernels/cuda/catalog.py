@@ -1,0 +1,71 @@
+"""The kernels that the offline compiler is held to: argument types, threads a CTA, and the instructions that must be there.
+
+Plain data: reading it imports no kernel.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import Any
+
+WIDE_LOAD, WIDE_STORE, COPY = "128-bit loads", "128-bit stores", "128-bit async copies"
+MMA, INTEGER_MMA, TILES, SHUFFLE, BYTE_DOT = "mma", "int8 mma", "ldmatrix", "shuffles", "byte dots"
+OPCODES = {
+    WIDE_LOAD: r"LDG\.E\S*128", WIDE_STORE: r"STG\.E\S*128", COPY: r"LDGSTS\.E\S*128", MMA: "HMMA", INTEGER_MMA: "IMMA",
+    TILES: "LDSM", SHUFFLE: "SHFL", BYTE_DOT: "IDP",
+}
+
+V, M = "float32[::1]", "float32[:,::1]"
+M16 = "float16[:,::1]"
+
+
+@dataclass(frozen=True)
+class Build:
+    """One kernel to compile: where it is, its argument types, threads a CTA, and what its SASS must hold (keys of OPCODES).
+    `sizes` are the arguments of a kernel factory; a plain kernel has none."""
+
+    module: str
+    name: str
+    types: tuple[str, ...]
+    threads: int
+    must: tuple[str, ...] = ()
+    sizes: tuple = ()
+    dynamic_shared: int = 0
+
+    @property
+    def label(self) -> str:
+        return self.name + (f"[{', '.join(map(str, self.sizes))}]" if self.sizes else "")
+
+    @property
+    def signature(self) -> str:
+        return f"void({', '.join(self.types)})"
+
+    def load(self) -> Any:
+        """The `@cuda.jit` kernel itself; imports its module (and so `numba.cuda`)."""
+        found = getattr(importlib.import_module(f"{__package__}.{self.module}"), self.name)
+        return found(*self.sizes) if self.sizes else found
+
+
+LADDER = (
+    Build("ladder.vector_add", "vector_add", (V, V, V), 256),
+    Build("ladder.vector_add", "vector_add_wide", (V, V, V), 256, (WIDE_LOAD, WIDE_STORE)),
+    Build("ladder.coalescing", "scale_thread_per_row", (M, "float32", M), 256),
+    Build("ladder.coalescing", "scale_thread_per_column", (M, "float32", M), 256),
+    Build("ladder.transpose", "transpose_naive", (M, M), 256),
+    Build("ladder.transpose", "transpose_tiled", (M, M), 256),
+    Build("ladder.transpose", "transpose_padded", (M, M), 256),
+    Build("ladder.reduction", "sum_atomic", (V, V), 256),
+    Build("ladder.reduction", "sum_tree", (V, V), 128),
+    Build("ladder.reduction", "sum_shuffles", (V, V), 128, (SHUFFLE,)),
+    Build("ladder.softmax", "softmax_three_passes", (M, M), 32, (SHUFFLE,)),
+    Build("ladder.softmax", "softmax_online", (M, M), 32, (SHUFFLE,)),
+    Build("ladder.matvec", "matvec_thread_per_row", (M, V, V), 128),
+    Build("ladder.matvec", "matvec_warp_per_row", (M, V, V), 128, (SHUFFLE,)),
+    Build("ladder.matvec", "matvec_float16_wide", (M16, V, V), 128, (WIDE_LOAD, SHUFFLE)),
+    Build("ladder.matmul", "matmul_naive", (M, M, M), 256),
+    Build("ladder.matmul", "matmul_tiled", (M, M, M), 256),
+    Build("ladder.matmul", "matmul_tensor_cores", (M16, M16, M), 128, (MMA, TILES, COPY)),
+)
+
+BUILDS = LADDER
