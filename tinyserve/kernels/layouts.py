@@ -31,7 +31,7 @@ class DenseWeight:
 
 @dataclass(frozen=True)
 class Int8Weight:
-    """w = scale * (code - 128), code in 1..255.
+    """w = scale * (code - 128), code in 0..255.
 
     codes[N/16, K/32, 8, 16, 4] uint8: group, quad of columns, row, column in the quad (the processor's dot instruction adds
     four byte products a lane). scales[N/16, K/32, 16] float16.
@@ -93,12 +93,22 @@ def unpack_dense(weight: DenseWeight) -> np.ndarray:
     return _rows(weight.data.swapaxes(1, 2), weight.rows)
 
 
+def _quads(rows: np.ndarray) -> np.ndarray:
+    """[N, G, quads, 4] bytes -> [N/16, G, quads, 16, 4]: a quad of bytes moves as one 32-bit word."""
+    words = _tiles(np.ascontiguousarray(rows).view(np.uint32)[..., 0])
+    return np.ascontiguousarray(words.transpose(0, 2, 3, 1))[..., None].view(np.uint8)
+
+
+def _per_group(values: np.ndarray) -> np.ndarray:
+    """[N, G] -> [N/16, G, 16]."""
+    return np.ascontiguousarray(_tiles(values).swapaxes(1, 2))
+
+
 def pack_int8(codes: np.ndarray, scales: np.ndarray) -> Int8Weight:
-    """codes[N, K] int8 in -127..127 and scales[N, K/32] float16 -> `Int8Weight`."""
+    """codes[N, K] int8 and scales[N, K/32] float16 -> `Int8Weight`."""
     n, k = codes.shape
-    unsigned = (codes.view(np.uint8) ^ 0x80).reshape(n, k // GROUP, 8, 4)
-    tiles = _tiles(unsigned).transpose(0, 2, 3, 1, 4)
-    return Int8Weight(np.ascontiguousarray(tiles), np.ascontiguousarray(_tiles(scales).swapaxes(1, 2)), n, k)
+    unsigned = codes.view(np.uint8) ^ np.uint8(0x80)
+    return Int8Weight(_quads(unsigned.reshape(n, k // GROUP, 8, 4)), _per_group(scales), n, k)
 
 
 def unpack_int8(weight: Int8Weight) -> tuple[np.ndarray, np.ndarray]:
@@ -110,10 +120,14 @@ def unpack_int8(weight: Int8Weight) -> tuple[np.ndarray, np.ndarray]:
 def pack_int4(codes: np.ndarray, scales: np.ndarray, minimums: np.ndarray) -> Int4Weight:
     """codes[N, K] uint8 in 0..15, scales and minimums[N, K/32] float16 -> `Int4Weight`."""
     n, k = codes.shape
-    halves = codes.reshape(n, k // GROUP, 2, 4, 4)
-    nibbles = _tiles(halves[:, :, 0] | (halves[:, :, 1] << 4)).transpose(0, 2, 3, 1, 4)
-    per_group = (np.ascontiguousarray(_tiles(part).swapaxes(1, 2)) for part in (scales, minimums))
-    return Int4Weight(np.ascontiguousarray(nibbles), *per_group, n, k)
+    halves = codes.reshape(n, k // GROUP, 2, 16)
+    return pack_nibbles(halves[:, :, 0] | (halves[:, :, 1] << 4), scales, minimums)
+
+
+def pack_nibbles(nibbles: np.ndarray, scales: np.ndarray, minimums: np.ndarray) -> Int4Weight:
+    """nibbles[N, K/32, 16] uint8, column i of the group low and column 16 + i high in byte i -> `Int4Weight`."""
+    n, groups, _ = nibbles.shape
+    return Int4Weight(_quads(nibbles.reshape(n, groups, 4, 4)), _per_group(scales), _per_group(minimums), n, groups * GROUP)
 
 
 def unpack_int4(weight: Int4Weight) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
