@@ -1,0 +1,1 @@
+"""From a checkpoint to logits: configuration, weights, and one decoder for every supported layout."""
