@@ -29,3 +29,28 @@ def assert_no_races(kernel, launch, *arguments):
     with find_races() as found:
         kernel[launch](*arguments)
     assert not found.races, found.report()
+
+
+TOLERANCE = {
+    "float32": {"rtol": 2e-5, "atol": 2e-6},
+    "float16": {"rtol": 2e-3, "atol": 2e-3},
+    "bfloat16": {"rtol": 1.6e-2, "atol": 1.6e-2},
+}
+
+
+def to_format(values, form):
+    """float32 values as an element format holds them (bfloat16: the upper 16 bits)."""
+    if form == "bfloat16":
+        return (np.ascontiguousarray(values, np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    return values.astype(form)
+
+
+def from_format(values, form):
+    """What an array of an element format stands for, in float64."""
+    if form == "bfloat16":
+        values = (values.astype(np.uint32) << 16).view(np.float32)
+    return values.astype(np.float64)
+
+
+def poisoned_format(form, *shape):
+    return np.full(shape, 0x7FFF, np.uint16) if form == "bfloat16" else poisoned(*shape, dtype=np.dtype(form))

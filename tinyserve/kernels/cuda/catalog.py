@@ -68,4 +68,17 @@ LADDER = (
     Build("ladder.matmul", "matmul_tensor_cores", (M16, M16, M), 128, (MMA, TILES, COPY)),
 )
 
-BUILDS = LADDER
+_ROWS = {"float32": M, "float16": M16, "bfloat16": "uint16[:,::1]"}
+_WIDE = (WIDE_LOAD, WIDE_STORE)
+
+ELEMENTWISE = tuple(
+    build for form, rows in _ROWS.items() for build in (
+        Build("elementwise", "rms_norm", (rows, M, "float32", rows), 128, (*_WIDE, SHUFFLE), (form,)),
+        Build("elementwise", "rope", (rows, "int32[::1]", M, rows), 128, _WIDE, (form,)),
+        Build("elementwise", "pointwise", (rows, rows, rows), 128, _WIDE, ("silu_mul", form)),
+        Build("elementwise", "pointwise", (rows, rows, rows), 128, _WIDE, ("add", form)),
+        Build("elementwise", "pointwise", (rows, rows, rows), 128, _WIDE, ("gelu", form)),
+        Build("elementwise", "store_kv", (rows, rows, "int32[::1]", rows, rows), 128, _WIDE, (form, form)),
+    ))
+
+BUILDS = LADDER + ELEMENTWISE

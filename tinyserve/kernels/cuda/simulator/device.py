@@ -12,9 +12,10 @@ import numpy as np
 from numba.cuda.np.numpy_support import as_dtype
 from numba.cuda.simulator import kernel as numba_kernel
 from numba.cuda.simulator import kernelapi
+from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray
 
 from .lanes import Cta, KernelFault, Lane, current, instruction, kernel_frame, meet
-from .memory import WatchedArray, observers, poisoned
+from .memory import WatchedArray, observers, pointer, poisoned
 
 ALIGNMENT = 256
 STATIC_SHARED_BYTES = 48 * 1024
@@ -75,6 +76,23 @@ class _Atomic:
         return atomic
 
 
+class _InPlace:
+    """How an array reaches a simulated kernel: as it is. (Numba's own way copies it there and back, and refuses strided views.)"""
+
+    def __init__(self, array: np.ndarray):
+        self.array = array
+
+    def to_device(self, retr: list, stream: Any = 0) -> FakeCUDAArray:
+        return FakeCUDAArray(self.array)
+
+
+def _root(array: np.ndarray) -> np.ndarray:
+    """The array that owns the memory of a view."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
+
+
 class SimulatedCuda(kernelapi.FakeCUDAModule):
     """`cuda` inside a kernel: Numba's module, with our lanes, memories and barriers. One object lives for one launch."""
 
@@ -82,6 +100,8 @@ class SimulatedCuda(kernelapi.FakeCUDAModule):
         super().__init__(grid_dim, block_dim, dynshared_size)
         self._shared, self._local, self._atomic = _Shared(dynshared_size), _Local(), _Atomic()
         self.arguments: Any = None
+        self._bases: dict[int, int] = {}
+        self._end = ALIGNMENT
 
     threadIdx = property(lambda self: current().thread_dim)
     blockIdx = property(lambda self: current().block_dim)
@@ -107,16 +127,21 @@ class SimulatedCuda(kernelapi.FakeCUDAModule):
     def bind(self, function: Callable, arguments: tuple) -> tuple:
         """The kernel's arguments as watched arrays, at addresses that stay the same for every CTA of the launch."""
         if self.arguments is None:
-            self.arguments, end = [], ALIGNMENT
-            for name, argument in zip(function.__code__.co_varnames, arguments):
-                if isinstance(argument, numba_kernel.FakeWithinKernelCUDAArray):
-                    data = argument._item._ary
-                    argument = WatchedArray(data, "global", name, end)
-                    end += -(-max(data.nbytes, 1) // ALIGNMENT) * ALIGNMENT
-                self.arguments.append(argument)
+            names = function.__code__.co_varnames
+            self.arguments = [self._bound(name, argument) for name, argument in zip(names, arguments)]
             for observer in observers:
                 observer.launch(function, tuple(self.gridDim), tuple(self.blockDim))
         return tuple(self.arguments)
+
+    def _bound(self, name: str, argument: Any) -> Any:
+        if not isinstance(argument, numba_kernel.FakeWithinKernelCUDAArray):
+            return argument
+        data = argument._item._ary
+        root = _root(data)
+        if id(root) not in self._bases:
+            self._bases[id(root)] = self._end
+            self._end += -(-max(root.nbytes, 1) // ALIGNMENT) * ALIGNMENT
+        return WatchedArray(data, "global", name, self._bases[id(root)] + pointer(data) - pointer(root))
 
 
 class CtaRunner:
@@ -151,3 +176,4 @@ def install() -> None:
     """Make `kernel[grid, block](...)` of Numba's simulator use these lanes and arrays; safe to call again."""
     numba_kernel.FakeCUDAModule = SimulatedCuda
     numba_kernel.BlockManager = CtaRunner
+    numba_kernel.InOut = _InPlace

@@ -93,7 +93,7 @@ class WatchedArray:
                               f"access with a bound (line {kernel_frame(3).f_lineno}).") from None
 
     def _view(self, part: np.ndarray) -> "WatchedArray":
-        return WatchedArray(part, self.space, self.name, self.address + _pointer(part) - _pointer(self.data))
+        return WatchedArray(part, self.space, self.name, self.address + pointer(part) - pointer(self.data))
 
     def address_of(self, index: Any) -> int:
         """The address of one element, in bytes, in its memory space."""
@@ -122,7 +122,8 @@ class WatchedArray:
         return last[parts[-1]:parts[-1] + count].view(np.uint8)
 
 
-def _pointer(array: np.ndarray) -> int:
+def pointer(array: np.ndarray) -> int:
+    """Where an array's first element lies in the machine's own memory."""
     return array.__array_interface__["data"][0]
 
 
