@@ -81,4 +81,15 @@ ELEMENTWISE = tuple(
         Build("elementwise", "store_kv", (rows, rows, "int32[::1]", rows, rows), 128, _WIDE, (form, form)),
     ))
 
-BUILDS = LADDER + ELEMENTWISE
+_U4, _U5, _H4, _F3 = "uint32[:,:,:,::1]", "uint32[:,:,:,:,::1]", "float16[:,:,:,::1]", "float32[:,:,::1]"
+_PACKED = {4: (_U4, _U4), 8: (_U5, _H4)}
+
+LINEAR = (
+    *(Build("linear.activations", "quantize", (rows, _U4, _F3), 128, (WIDE_LOAD, SHUFFLE), (form,)) for form, rows in _ROWS.items()),
+    *(Build("linear.matvec", "matvec", (*_PACKED[bits], _U4, _F3, V, M), 128, (WIDE_LOAD, BYTE_DOT, SHUFFLE), (bits, group, tokens))
+      for bits, group, tokens in ((4, 32, 1), (4, 32, 4), (4, 32, 8), (4, 64, 1), (4, 128, 1), (8, 32, 1), (8, 32, 8), (8, 128, 1))),
+    *(Build("linear.matmul", "matmul", (*_PACKED[bits], _U4, _F3, V, M), 128, (WIDE_LOAD, INTEGER_MMA), (bits, group, tiles))
+      for bits, group, tiles in ((4, 32, 1), (4, 32, 4), (4, 128, 4), (8, 32, 1), (8, 32, 4), (8, 128, 4))),
+)
+
+BUILDS = LADDER + ELEMENTWISE + LINEAR

@@ -38,6 +38,14 @@ def bits_float(typing, register):
     return signature(types.float32, register), code
 
 
+@intrinsic
+def round_i32(typing, value):
+    def code(context, builder, sig, args):
+        number = context.cast(builder, args[0], sig.args[0], types.float32)
+        return asm(builder, I32, "cvt.rni.s32.f32 $0, $1;", "=r,f", (number,), moves=False)
+    return signature(types.int32, value), code
+
+
 def _pack(kind: str):
     @intrinsic
     def pack_pair(typing, low, high):

@@ -17,6 +17,10 @@ def i32(value: Any) -> int:
     return (int(value) + 0x80000000 & MASK) - 0x80000000
 
 
+def round_i32(value: Any) -> int:
+    return 0 if np.isnan(value) else int(np.clip(np.rint(np.float64(value)), -2**31, 2**31 - 1))
+
+
 def float_bits(value: Any) -> int:
     return int(np.float32(value).view(np.uint32))
 

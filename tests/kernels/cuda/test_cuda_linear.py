@@ -1,0 +1,108 @@
+"""Quantized products: the layout, the rounding of activations, and both kernels against the same integers in NumPy."""
+
+import numpy as np
+import pytest
+
+from cuda_checks import assert_header, assert_no_races, counted, poisoned
+from tinyserve.kernels import layouts
+from tinyserve.kernels.cuda.header import ceil
+from tinyserve.kernels.cuda.linear import activations, packing
+from tinyserve.kernels.cuda.linear.fetch import scale_bytes
+from tinyserve.kernels.cuda.linear.matmul import matmul
+from tinyserve.kernels.cuda.linear.matvec import matvec
+
+RNG = np.random.default_rng(7)
+NO_BIAS = np.zeros(0, np.float32)
+
+
+def weight(bits, n, k, group):
+    """A random weight as (packed, W in float64)."""
+    scales = RNG.uniform(0.01, 0.02, (n, k // group)).astype(np.float16)
+    if bits == 8:
+        codes = RNG.integers(-127, 128, (n, k)).astype(np.int8)
+        return packing.pack_int8(codes, scales, group), codes * np.repeat(scales.astype(np.float64), group, 1)
+    codes, minimums = RNG.integers(0, 16, (n, k)).astype(np.uint8), RNG.uniform(-0.2, 0, scales.shape).astype(np.float16)
+    matrix = codes * np.repeat(scales.astype(np.float64), group, 1) + np.repeat(minimums.astype(np.float64), group, 1)
+    return packing.pack_int4(codes, scales, minimums, group), matrix
+
+
+def quantized(x):
+    """x[T, K] through the kernel -> (codes, scales, what they stand for)."""
+    tokens, k = x.shape
+    blocks = ceil(k, 128)
+    codes, scales = poisoned(tokens, blocks, 4, 8, dtype=np.uint32), poisoned(tokens, 4 * blocks, 2)
+    traffic = counted(activations.quantize("float32"), (ceil(tokens * blocks * 16, 128), 128), x, codes, scales)
+    assert_header(activations.quantize("float32"), traffic, T=tokens, K=k, nbytes=4)
+    natural = codes.view(np.int8).reshape(tokens, blocks, 4, 4, 2, 4).transpose(0, 1, 3, 4, 2, 5).reshape(tokens, -1)
+    np.testing.assert_allclose(scales[..., 1], scales[..., 0] * natural.reshape(tokens, -1, 32).sum(2), rtol=1e-6)
+    return codes, scales, natural[:, :k] * np.repeat(scales[..., 0].astype(np.float64), 32, 1)[:, :k]
+
+
+def test_activations_round_to_nearest_even_per_group():
+    x = RNG.standard_normal((3, 160)).astype(np.float32)
+    x[1, 32:64] = 0
+    _, _, seen = quantized(x)
+    groups = x.reshape(3, -1, 32)
+    scale = np.abs(groups).max(2, keepdims=True) / np.float32(127)
+    exact = np.rint(groups * np.divide(1, scale, out=np.zeros_like(scale), where=scale > 0)) * scale
+    np.testing.assert_allclose(seen, exact.reshape(3, -1), atol=2e-7)
+
+
+def test_an_activation_that_is_not_finite_reaches_the_output():
+    x = np.ones((1, 32), np.float32)
+    x[0, 5] = np.nan
+    _, scales, _ = quantized(x)
+    assert np.isnan(scales[0, 0, 0])
+
+
+@pytest.mark.parametrize("bits, group", [(4, 32), (4, 64), (4, 128), (8, 32), (8, 64), (8, 128)])
+@pytest.mark.parametrize("n, k, tokens", [(8, 128, 1), (13, 640, 3)])
+def test_matvec(bits, group, n, k, tokens):
+    packed, matrix = weight(bits, n, k, group)
+    codes, scales, seen = quantized(RNG.standard_normal((tokens, k)).astype(np.float32))
+    bias = RNG.standard_normal(n).astype(np.float32) if tokens > 1 else NO_BIAS
+    out, kernel = poisoned(tokens, n), matvec(bits, group, tokens)
+    traffic = counted(kernel, (ceil(n, 8), 128), packed.codes, packed.scales, codes, scales, bias, out)
+    np.testing.assert_allclose(out, seen @ matrix.T + (bias if len(bias) else 0), rtol=1e-5, atol=1e-5)
+    sizes = {"N": n, "K": k, "T": tokens, "bits": bits, "scale_bytes": scale_bytes(bits, group), "biased": len(bias) > 0}
+    assert_header(kernel, traffic, **sizes)
+
+
+def test_matvec_reads_little_more_than_the_weights():
+    packed, _ = weight(4, 64, 1024, 32)
+    codes, scales, _ = quantized(RNG.standard_normal((1, 1024)).astype(np.float32))
+    out = poisoned(1, 64)
+    traffic = counted(matvec(4, 32, 1), (8, 128), packed.codes, packed.scales, codes, scales, NO_BIAS, out)
+    moved = 32 * (traffic.distinct_read_sectors + traffic.write_sectors)
+    assert moved <= 1.05 * (packed.nbytes + codes.nbytes + scales.nbytes + out.nbytes)
+
+
+def test_matvec_has_no_races():
+    packed, _ = weight(4, 8, 128, 32)
+    codes, scales, _ = quantized(RNG.standard_normal((2, 128)).astype(np.float32))
+    assert_no_races(matvec(4, 32, 2), (1, 128), packed.codes, packed.scales, codes, scales, NO_BIAS, poisoned(2, 8))
+
+
+@pytest.mark.parametrize("bits, group", [(4, 32), (4, 128), (8, 32), (8, 128)])
+@pytest.mark.parametrize("n, k, tokens", [(40, 128, 16), (13, 256, 21)])
+def test_matmul(bits, group, n, k, tokens):
+    packed, matrix = weight(bits, n, k, group)
+    codes, scales, seen = quantized(RNG.standard_normal((tokens, k)).astype(np.float32))
+    bias = RNG.standard_normal(n).astype(np.float32) if tokens > 16 else NO_BIAS
+    row_tiles = ceil(tokens, 16)
+    out, kernel = poisoned(tokens, n), matmul(bits, group, row_tiles)
+    traffic = counted(kernel, ((ceil(n, 32), 1), 128), packed.codes, packed.scales, codes, scales, bias, out)
+    np.testing.assert_allclose(out, seen @ matrix.T + (bias if len(bias) else 0), rtol=1e-5, atol=1e-5)
+    assert_header(kernel, traffic, N=n, K=k, T=tokens)
+
+
+def test_layouts_of_the_op_set_are_repacked_without_rounding():
+    k = 96
+    codes, scales = RNG.integers(0, 16, (20, k)).astype(np.uint8), RNG.uniform(0.01, 0.02, (20, 3)).astype(np.float16)
+    int4 = layouts.pack_int4(codes, scales, -scales)
+    int8 = layouts.pack_int8(RNG.integers(-127, 128, (20, k)).astype(np.int8), scales)
+    x, xs, seen = quantized(np.eye(k, dtype=np.float32)[:8])
+    for source in (int4, int8):
+        packed, out = packing.pack(source), poisoned(8, 20)
+        matvec(packed.bits, 32, 8)[3, 128](packed.codes, packed.scales, x, xs, NO_BIAS, out)
+        np.testing.assert_allclose(out, layouts.dequantize(source)[:, :8].T, rtol=1e-5, atol=1e-6)
