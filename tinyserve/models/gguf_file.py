@@ -114,12 +114,18 @@ class GgufFile:
         kind = self._take("<I")
         if kind == _STRING:
             for _ in range(self._count("strings", 8)):
-                self._at += self._count("bytes of text", 1)
+                length = self._count("bytes of text", 1)
+                self._at += length
         elif kind in _SCALARS:
             size = struct.calcsize(_SCALARS[kind])
-            self._at += self._count("array values", size) * size
+            length = self._count("array values", size) * size
+            self._at += length
         else:
             raise self._corrupt(f"it holds an array of unsupported type {kind}")
+
+    def header(self) -> bytes:
+        """Everything before the tensor data: metadata, tokenizer and tensor table."""
+        return self._bytes[: self._data]
 
     def array(self, key: str) -> list[Any]:
         """A metadata array, read now. Raises KeyError where there is none."""

@@ -1,0 +1,31 @@
+"""The memory behind the blocks: one key and one value cache a layer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .pool import NULL_BLOCK
+
+
+class KVStore:
+    """Caches [blocks, block_size, kv_heads, head_dim] for every layer, allocated by the kernel set that reads them."""
+
+    def __init__(self, ops: Any, *, layers: int, blocks: int, block_size: int, kv_heads: int, head_dim: int, dtype: str):
+        self.block_size, self.blocks, self.dtype = block_size, blocks, dtype
+        self.layers = [ops.new_cache(blocks, block_size, kv_heads, head_dim, dtype) for _ in range(layers)]
+        self.token_bytes = layers * 2 * kv_heads * head_dim * {"float32": 4, "float16": 2, "int8": 1}[dtype]
+
+    def slots(self, table: list[int], start: int, count: int) -> np.ndarray:
+        """Where the keys and values of positions start..start+count go: int32[count]."""
+        positions = np.arange(start, start + count)
+        return (np.asarray(table, np.int64)[positions // self.block_size] * self.block_size + positions % self.block_size).astype(np.int32)
+
+    def tables(self, tables: list[list[int]], width: int) -> np.ndarray:
+        """Block tables side by side, int32[S, width], filled up with the null block."""
+        rows = np.full((len(tables), width), NULL_BLOCK, np.int32)
+        for row, table in zip(rows, tables):
+            count = min(len(table), width)
+            row[:count] = table[:count]
+        return rows

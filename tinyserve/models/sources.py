@@ -1,0 +1,165 @@
+"""Tensors of a checkpoint by a common name, as packed weights or float arrays: one class a file format.
+
+Common names: embedding, positions, head, final_norm, final_norm_bias, and a layer's q, k, v, qkv, output, gate, up, down,
+attention_norm, ffn_norm, q_norm, k_norm, each also with _bias.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Callable, Mapping, Optional, Sequence
+
+import numpy as np
+
+from ..errors import CorruptCheckpoint, ModelNotFound
+from ..kernels.layouts import Weight
+from ..quantization.blocks import from_q4_0, from_q4_1, from_q8_0
+from ..quantization.rounding import pack
+from .config import ModelConfig
+from .gguf_file import BF16, Q4_0, Q4_1, Q8_0, GgufFile
+
+_HF = {
+    "embedding": "model.embed_tokens", "head": "lm_head", "final_norm": "model.norm", "q": "self_attn.q_proj",
+    "k": "self_attn.k_proj", "v": "self_attn.v_proj", "output": "self_attn.o_proj", "gate": "mlp.gate_proj", "up": "mlp.up_proj",
+    "down": "mlp.down_proj", "attention_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm",
+    "q_norm": "self_attn.q_norm", "k_norm": "self_attn.k_norm",
+}
+_GPT2 = {
+    "embedding": "wte", "positions": "wpe", "final_norm": "ln_f", "qkv": "attn.c_attn", "output": "attn.c_proj", "up": "mlp.c_fc",
+    "down": "mlp.c_proj", "attention_norm": "ln_1", "ffn_norm": "ln_2", "head": "lm_head",
+}
+_GGUF = {
+    "embedding": "token_embd", "positions": "position_embd", "head": "output", "final_norm": "output_norm", "q": "attn_q",
+    "k": "attn_k", "v": "attn_v", "qkv": "attn_qkv", "output": "attn_output", "gate": "ffn_gate", "up": "ffn_up", "down": "ffn_down",
+    "attention_norm": "attn_norm", "ffn_norm": "ffn_norm", "q_norm": "attn_q_norm", "k_norm": "attn_k_norm",
+}
+
+
+def _name(table: Mapping[str, str], prefix: str, part: str) -> str:
+    ending = ".bias" if part.endswith("_bias") else ".weight"
+    return prefix + table[part.removesuffix("_bias")] + ending
+
+
+class SafetensorsSource:
+    """A Hugging Face folder of *.safetensors, in one file or in shards. Nothing else is read: pickled files are refused."""
+
+    def __init__(self, folder: Path, config: ModelConfig):
+        from safetensors import SafetensorError, safe_open
+
+        self._config, self._gpt2 = config, config.architecture == "gpt2"
+        files = sorted(folder.glob("*.safetensors"))
+        if not files:
+            others = [path.name for path in folder.glob("*.bin")]
+            hint = f" ({others[0]} is pickled and is never opened)" if others else ""
+            raise ModelNotFound(f"{folder} holds no .safetensors files{hint}; convert the model to safetensors.")
+        self._where: dict[str, Any] = {}
+        for file in files:
+            try:
+                handle = safe_open(file, framework="numpy")
+                self._where.update({name: (handle, file) for name in handle.keys()})
+            except (SafetensorError, OSError) as problem:
+                raise CorruptCheckpoint(f"{file.name} is not a whole safetensors file: {problem}. Fetch it again.") from None
+        self._declared(folder)
+
+    def _declared(self, folder: Path) -> None:
+        import json
+
+        index = folder / "model.safetensors.index.json"
+        if index.exists():
+            missing = [name for name in json.loads(index.read_text())["weight_map"] if name not in self._where]
+            if missing:
+                raise CorruptCheckpoint(f"{index.name} promises tensor {missing[0]!r}, which no file here holds; fetch the missing shard.")
+
+    def _full_name(self, part: str, layer: Optional[int]) -> str:
+        if not self._gpt2:
+            return _name(_HF, "" if layer is None else f"model.layers.{layer}.", part)
+        name = _name(_GPT2, "" if layer is None else f"h.{layer}.", part)
+        return name if name in self._where or part == "head" else "transformer." + name
+
+    def has(self, part: str, layer: Optional[int] = None) -> bool:
+        """True where the checkpoint holds this part."""
+        return self._full_name(part, layer) in self._where
+
+    def floats(self, part: str, layer: Optional[int] = None) -> np.ndarray:
+        """The tensor in float32, matrices as W[N, K]."""
+        name = self._full_name(part, layer)
+        if name not in self._where:
+            raise CorruptCheckpoint(f"The checkpoint has no tensor {name!r}.")
+        handle, file = self._where[name]
+        values = _float32(handle, name, file)
+        # GPT-2 keeps its matrices as [in, out].
+        return np.ascontiguousarray(values.T) if self._gpt2 and layer is not None and values.ndim == 2 else values
+
+    def weight(self, parts: Sequence[str], layer: Optional[int], dtype: str) -> Optional[Weight]:
+        """The parts, one under the other, packed. dtype "auto": bfloat16 where the file holds that, else float32."""
+        names = [self._full_name(part, layer) for part in parts]
+        if dtype == "auto":
+            kinds = {self._where[name][0].get_slice(name).get_dtype() for name in names if name in self._where}
+            dtype = "bfloat16" if kinds == {"BF16"} else "float32"
+        return pack(np.concatenate([self.floats(part, layer) for part in parts]), dtype, names[0])
+
+
+def _float32(handle: Any, name: str, file: Path) -> np.ndarray:
+    """NumPy has no bfloat16: its bytes are read from the file as the header places them."""
+    kind = handle.get_slice(name).get_dtype()
+    if kind in ("F32", "F16", "F64"):
+        return handle.get_tensor(name).astype(np.float32)
+    if kind != "BF16":
+        raise CorruptCheckpoint(f"Tensor {name!r} is stored as {kind}; only floating-point weights can be loaded.")
+    import json
+    import struct
+
+    with open(file, "rb") as raw:
+        length = struct.unpack("<Q", raw.read(8))[0]
+        entry = json.loads(raw.read(length))[name]
+        start, end = entry["data_offsets"]
+        raw.seek(8 + length + start)
+        bits = np.frombuffer(raw.read(end - start), np.uint16)
+    return (bits.astype(np.uint32) << 16).view(np.float32).reshape(entry["shape"])
+
+
+class GgufSource:
+    """A GGUF file. Blocks of Q4_0, Q4_1 and Q8_0 keep their codes; other quantized types are expanded exactly."""
+
+    def __init__(self, file: GgufFile, config: ModelConfig):
+        self._tensors, self._config = file.tensors, config
+
+    def _full_name(self, part: str, layer: Optional[int]) -> str:
+        return _name(_GGUF, "" if layer is None else f"blk.{layer}.", part)
+
+    def has(self, part: str, layer: Optional[int] = None) -> bool:
+        """True where the file holds this part."""
+        return self._full_name(part, layer) in self._tensors
+
+    def _tensor(self, part: str, layer: Optional[int]) -> Any:
+        name = self._full_name(part, layer)
+        if name not in self._tensors:
+            raise CorruptCheckpoint(f"The GGUF file has no tensor {name!r}.")
+        return self._tensors[name]
+
+    def _ordered(self, part: str, rows: np.ndarray) -> np.ndarray:
+        """Rows of q and k from GGUF's order (pairs side by side) to ours (halves)."""
+        part = part.removesuffix("_bias")
+        if part not in ("q", "k") or not self._config.family.interleaved_rope:
+            return rows
+        heads = self._config.heads if part == "q" else self._config.kv_heads
+        paired = rows.reshape(heads, self._config.head_dim // 2, 2, *rows.shape[1:])
+        return np.ascontiguousarray(paired.swapaxes(1, 2)).reshape(rows.shape)
+
+    def floats(self, part: str, layer: Optional[int] = None) -> np.ndarray:
+        """The tensor in float32, matrices as W[N, K]."""
+        return self._ordered(part, self._tensor(part, layer).float32())
+
+    def weight(self, parts: Sequence[str], layer: Optional[int], dtype: str) -> Optional[Weight]:
+        """The parts packed as one, or None where their formats differ and they must stay apart."""
+        tensors = [self._tensor(part, layer) for part in parts]
+        kinds = {tensor.kind for tensor in tensors}
+        repack: Optional[Callable] = {Q4_0: from_q4_0, Q4_1: from_q4_1, Q8_0: from_q8_0}.get(tensors[0].kind)
+        if dtype == "auto" and len(kinds) > 1:
+            return None
+        if dtype == "auto" and repack is not None:
+            rows = [self._ordered(part, tensor.blocks) for part, tensor in zip(parts, tensors)]
+            return repack(np.concatenate(rows) if len(rows) > 1 else rows[0], tensors[0].name)
+        if dtype == "auto":
+            dtype = "bfloat16" if kinds <= {BF16} else "float32"
+        return pack(np.concatenate([self.floats(part, layer) for part in parts]), dtype, tensors[0].name)
