@@ -92,4 +92,21 @@ LINEAR = (
       for bits, group, tiles in ((4, 32, 1), (4, 32, 4), (4, 128, 4), (8, 32, 1), (8, 32, 4), (8, 128, 4))),
 )
 
-BUILDS = LADDER + ELEMENTWISE + LINEAR
+_F4, _I1 = "float32[:,:,:,::1]", "int32[::1]"
+_PAGED = ("int32[:,::1]", _I1, _I1, "float32", "int32")
+
+ATTENTION = (
+    Build("attention.naive", "attention_naive", (M, M, M, "float32", M, M), 32, (SHUFFLE,)),
+    Build("attention.online", "attention_online", (M, M, M, "float32", M), 32, (SHUFFLE,), (128,)),
+    *(Build("attention.decode", "paged_decode", (_ROWS[form], _ROWS[kept], _ROWS[kept], *_PAGED, _F4, _F4), 128, (WIDE_LOAD, SHUFFLE),
+            (form, kept, dim, group, 16, 256))
+      for form, kept, dim, group in (("float32", "float32", 64, 3), ("float32", "float16", 64, 3), ("float16", "float16", 64, 3),
+                                     ("float16", "float16", 128, 4), ("float16", "float16", 128, 8), ("bfloat16", "bfloat16", 128, 4))),
+    *(Build("attention.merge", "merge_splits", (_F4, _F4, _I1, _I1, "int32", _ROWS[form]), 128, (WIDE_LOAD, WIDE_STORE), (form, 128, 256))
+      for form in _ROWS),
+    *(Build("attention.flash", "flash_prefill", (_ROWS[form], _ROWS[form], _ROWS[form], *_PAGED, "int32", _ROWS[form]), 128,
+            (MMA, TILES, COPY, SHUFFLE), (form, dim, group, 16))
+      for form, dim, group in (("float16", 32, 1), ("float16", 64, 3), ("float16", 128, 4), ("bfloat16", 128, 4))),
+)
+
+BUILDS = LADDER + ELEMENTWISE + LINEAR + ATTENTION

@@ -1,0 +1,116 @@
+"""One new token against a long paged context: flash-decoding. The context is cut into fixed splits, each served by its own CTA
+(Dao et al. 2023, "Flash-Decoding"); a second kernel merges them. Keys and values are read once for all heads that share them.
+
+Splits begin at multiples of the split size, so a sequence is summed in the same order whatever else is in the batch.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from numba import cuda, float32
+
+from ..elements import FORMATS
+from ..warp import exp2, shfl_xor
+
+WARPS = 4
+FAR_BELOW = -1.0e30
+
+
+@cuda.jit(device=True)
+def first_seen(position, window):
+    """The first key that a row at this position attends to (window 0: all)."""
+    return max(0, position - window + 1) if window > 0 else 0
+
+
+@functools.lru_cache(maxsize=None)
+def paged_decode(form: str, cache_form: str, head_dim: int, heads_per_key: int, block_size: int, split: int) -> Any:
+    """The kernel for q of one format and caches of another; head_dim 16 to 256, a power of two; heads_per_key query heads share a
+    key head; blocks hold block_size positions; a CTA sums `split` of them."""
+    read_q, read_kv = FORMATS[form].read8, FORMATS[cache_form].read8
+    lanes = head_dim // 8
+    keys = 32 // lanes
+    D, G = head_dim, heads_per_key
+
+    @cuda.jit
+    def paged_decode(q, key_cache, value_cache, tables, query_start, lengths, scale, window, partial, weights):
+        """The attention of each sequence's only row over one split of its context; sequences with other than one row are left out.
+
+        q[T, Hq * D], caches[slots, Hk * D], tables[S, M], query_start[S + 1], lengths[S]; scale includes log2(e).
+        partial[S, splits, Hq, D] gets the split's weighted mean times its weight; weights[S, splits, Hq, 2] its maximum and weight.
+        Grid: (splits, Hk, S). Block: 128. D/8 lanes share a key, each owning 8 columns; a warp takes 256/D keys at a time, and the
+        warps take turns. L: the sum of all contexts (no window); P: splits that are not empty, of C CTAs for a key head.
+        flops: 4 * L * Hq * D
+        global_read_bytes: Hk * L * (2 * D * cache_nbytes + 4 * D // 8) + Hk * (1024 * P * G * nbytes + 1536 * C)
+        global_write_bytes: P * Hk * G * (4 * D + 8)
+        """
+        shared_sums = cuda.shared.array((WARPS, G, D), float32)
+        shared_tops = cuda.shared.array((WARPS, G), float32)
+        shared_totals = cuda.shared.array((WARPS, G), float32)
+        query, sums = cuda.local.array((G, 8), float32), cuda.local.array((G, 8), float32)
+        tops, totals = cuda.local.array(G, float32), cuda.local.array(G, float32)
+        sequence, key_head, part_of = cuda.blockIdx.z, cuda.blockIdx.y, cuda.blockIdx.x
+        lane, warp = cuda.threadIdx.x % 32, cuda.threadIdx.x // 32
+        row, context = query_start[sequence], lengths[sequence]
+        first = max(part_of * split, first_seen(context - 1, window))
+        last = min(part_of * split + split, context)
+        if query_start[sequence + 1] - row != 1 or first >= last:
+            return
+        column = 8 * (lane % lanes)
+        for g in range(G):
+            v = read_q(q, row, (key_head * G + g) * D + column)
+            for i in range(8):
+                query[g, i], sums[g, i] = v[i] * scale, float32(0)
+            tops[g], totals[g] = float32(FAR_BELOW), float32(0)
+        for start in range(part_of * split + warp * keys, last, WARPS * keys):
+            position = start + lane // lanes
+            valid = first <= position < last
+            zero = float32(0)
+            k, v = (zero, zero, zero, zero, zero, zero, zero, zero), (zero, zero, zero, zero, zero, zero, zero, zero)
+            if valid:
+                slot = tables[sequence, position // block_size] * block_size + position % block_size
+                k, v = read_kv(key_cache, slot, key_head * D + column), read_kv(value_cache, slot, key_head * D + column)
+            for g in range(G):
+                dot = (query[g, 0] * k[0] + query[g, 1] * k[1] + query[g, 2] * k[2] + query[g, 3] * k[3]) + (
+                    query[g, 4] * k[4] + query[g, 5] * k[5] + query[g, 6] * k[6] + query[g, 7] * k[7])
+                step = lanes // 2
+                while step > 0:
+                    dot += shfl_xor(dot, step)
+                    step //= 2
+                score = dot if valid else float32(FAR_BELOW)
+                higher = max(tops[g], score)
+                keep, weight = exp2(tops[g] - higher), exp2(score - higher) if valid else zero
+                tops[g], totals[g] = higher, totals[g] * keep + weight
+                for i in range(8):
+                    sums[g, i] = sums[g, i] * keep + weight * v[i]
+        for g in range(G):
+            step = lanes
+            while step < 32:
+                other = shfl_xor(tops[g], step)
+                higher = max(tops[g], other)
+                keep = exp2(tops[g] - higher)
+                tops[g], totals[g] = higher, totals[g] * keep
+                totals[g] += shfl_xor(totals[g], step)
+                for i in range(8):
+                    sums[g, i] *= keep
+                    sums[g, i] += shfl_xor(sums[g, i], step)
+                step *= 2
+            if lane < lanes:
+                shared_tops[warp, g], shared_totals[warp, g] = tops[g], totals[g]
+                for i in range(8):
+                    shared_sums[warp, g, column + i] = sums[g, i]
+        cuda.syncthreads()
+        for item in range(cuda.threadIdx.x, G * D, 32 * WARPS):
+            g, d = item // D, item % D
+            top = max(max(shared_tops[0, g], shared_tops[1, g]), max(shared_tops[2, g], shared_tops[3, g]))
+            total, result = float32(0), float32(0)
+            for w in range(WARPS):
+                keep = exp2(shared_tops[w, g] - top)
+                total += shared_totals[w, g] * keep
+                result += shared_sums[w, g, d] * keep
+            head = key_head * G + g
+            partial[sequence, part_of, head, d] = result
+            if d == 0:
+                weights[sequence, part_of, head, 0], weights[sequence, part_of, head, 1] = top, total
+    return paged_decode
