@@ -66,17 +66,17 @@ class Batch:
         return self.heads // self.key_heads
 
 
-def decode(batch, split, window=0):
+def decode(batch, split, window=0, most=1):
     """Decode and merge; returns out and both kernels' traffic."""
-    splits, sequences = ceil(int(batch.lengths.max()), split), len(batch.sequences)
-    partial = poisoned(sequences, splits, batch.heads, batch.head_dim)
-    weights = poisoned(sequences, splits, batch.heads, 2)
+    splits, rows = ceil(int(batch.lengths.max()), split), len(batch.q)
+    partial = poisoned(rows, splits, batch.heads, batch.head_dim)
+    weights = poisoned(rows, splits, batch.heads, 2)
     out = poisoned_format(batch.form, len(batch.q), batch.heads * batch.head_dim)
     first = paged_decode(batch.form, batch.cache_form, batch.head_dim, batch.group, batch.block, split)
-    launch = (splits, batch.key_heads, sequences), 128
-    one = counted(first, launch, batch.q, *batch.caches, batch.tables, batch.query_start, batch.lengths, batch.scale, window, partial, weights)
+    launch = (splits, batch.key_heads, rows), 128
+    one = counted(first, launch, batch.q, *batch.caches, batch.tables, batch.query_start, batch.lengths, batch.scale, window, most, partial, weights)
     second = merge_splits(batch.form, batch.head_dim, split)
-    two = counted(second, (ceil(sequences * batch.heads * batch.head_dim // 8, 128), 128), partial, weights, batch.query_start, batch.lengths, window, out)
+    two = counted(second, (ceil(rows * batch.heads * batch.head_dim // 8, 128), 128), partial, weights, batch.query_start, batch.lengths, window, most, out)
     return out, (first, one), (second, two)
 
 
@@ -88,10 +88,17 @@ def test_paged_decode(form, cache_form, heads, key_heads, head_dim, split):
     batch = Batch([(1, 1), (1, 19), (1, 16)], heads, key_heads, head_dim, form, cache_form)
     out, (first, one), (second, two) = decode(batch, split)
     np.testing.assert_allclose(from_format(out, form), batch.exact(), **TOLERANCE[form])
-    filled = sum(ceil(context, split) for _, context in batch.sequences)
-    nbytes, cache_nbytes = FORMATS[form].nbytes, FORMATS[cache_form].nbytes
-    assert_header(first, one, Hk=key_heads, Hq=heads, G=batch.group, D=head_dim, L=36, P=filled, C=3 * ceil(19, split), nbytes=nbytes, cache_nbytes=cache_nbytes)
-    assert_header(second, two, rows=3, Hq=heads, D=head_dim, nbytes=nbytes)
+    filled, every = sum(ceil(context, split) for _, context in batch.sequences), 3 * ceil(19, split)
+    sizes = {"Hk": key_heads, "Hq": heads, "G": batch.group, "D": head_dim, "nbytes": FORMATS[form].nbytes}
+    assert_header(first, one, L=36, P=filled, C=every, cache_nbytes=FORMATS[cache_form].nbytes, **sizes)
+    assert_header(second, two, rows=3, **sizes)
+
+
+@pytest.mark.parametrize("window", [0, 4])
+def test_paged_decode_of_several_rows(window):
+    batch = Batch([(3, 16), (1, 1), (5, 5), (2, 30)], 2, 1, 16, "float32")
+    out, *_ = decode(batch, 8, window, most=8)
+    np.testing.assert_allclose(out, batch.exact(window), **TOLERANCE["float32"])
 
 
 @pytest.mark.parametrize("window", [1, 5, 100])
@@ -107,6 +114,12 @@ def test_decode_reads_the_cache_once_and_little_else():
     ideal = 2 * 512 * 64 * 2 + batch.q.nbytes + len(batch.q) * 3 * 64 * 2
     moved = 32 * sum(part.distinct_read_sectors + part.write_sectors for part in (one, two))
     assert moved <= 1.05 * ideal, moved / ideal
+
+
+def test_decode_leaves_longer_chunks_to_flash():
+    batch = Batch([(2, 7), (1, 6)], 1, 1, 16, "float32")
+    out, *_ = decode(batch, 8, most=1)
+    assert np.isnan(out[:2]).all() and not np.isnan(out[2]).any()
 
 
 def test_decode_does_not_depend_on_the_rest_of_the_batch():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cuda_checks import assert_header, assert_no_races, counted, from_format, poisoned_format, to_format, TOLERANCE
-from tinyserve.kernels.cuda import elementwise
+from tinyserve.kernels.cuda import elementwise, norms
 from tinyserve.kernels.cuda.elements import FORMATS
 from tinyserve.kernels.cuda.header import ceil
 
@@ -20,7 +20,7 @@ def normal(*shape):
 @pytest.mark.parametrize("rows, columns", [(1, 8), (3, 72), (2, 1032)])
 def test_rms_norm(form, rows, columns):
     x, weight, out = to_format(normal(rows, columns), form), normal(1, columns), poisoned_format(form, rows, columns)
-    kernel = elementwise.rms_norm(form)
+    kernel = norms.rms_norm(form)
     traffic = counted(kernel, (rows, 128), x, weight, np.float32(1e-5), out)
     exact = from_format(x, form)
     exact = exact / np.sqrt((exact**2).mean(1, keepdims=True) + 1e-5) * weight
@@ -29,7 +29,7 @@ def test_rms_norm(form, rows, columns):
 
 
 def test_rms_norm_has_no_races():
-    assert_no_races(elementwise.rms_norm("float32"), (2, 128), normal(2, 72), normal(1, 72), np.float32(0), normal(2, 72))
+    assert_no_races(norms.rms_norm("float32"), (2, 128), normal(2, 72), normal(1, 72), np.float32(0), normal(2, 72))
 
 
 @EVERY
@@ -84,3 +84,30 @@ def test_store_kv_writes_its_slots_and_no_other(form, cache_form):
         np.testing.assert_allclose(from_format(cache, cache_form)[slots], from_format(source, form), **TOLERANCE[cache_form])
         assert np.isnan(from_format(cache, cache_form)[[1, 2, 4, 5]]).all()
     assert_header(kernel, traffic, T=3, C=32, nbytes=FORMATS[form].nbytes, cache_nbytes=FORMATS[cache_form].nbytes)
+
+
+@EVERY
+def test_layer_norm(form):
+    x, weight, bias, out = to_format(2 + normal(3, 72), form), normal(1, 72), normal(1, 72), poisoned_format(form, 3, 72)
+    traffic = counted(norms.layer_norm(form), (3, 128), x, weight, bias, np.float32(1e-5), out)
+    exact = from_format(x, form)
+    exact = (exact - exact.mean(1, keepdims=True)) / np.sqrt(exact.var(1, keepdims=True) + 1e-5) * weight + bias
+    np.testing.assert_allclose(from_format(out, form), exact, **TOLERANCE[form])
+    assert_header(norms.layer_norm(form), traffic, T=3, H=72, nbytes=FORMATS[form].nbytes)
+
+
+@pytest.mark.parametrize("size", [1, 130])
+def test_log_softmax(size):
+    x, out = 20 * normal(2, size), poisoned_format("float32", 2, size)
+    traffic = counted(norms.log_softmax, (2, 128), x, out)
+    exact = x - x.max(1, keepdims=True).astype(np.float64)
+    np.testing.assert_allclose(out, exact - np.log(np.exp(exact).sum(1, keepdims=True)), rtol=1e-5, atol=1e-5)
+    assert_header(norms.log_softmax, traffic, S=2, V=size)
+
+
+@pytest.mark.parametrize("form, out_form", [("float32", "float32"), ("bfloat16", "float32"), ("float16", "bfloat16")])
+def test_take_rows(form, out_form):
+    x, rows, out = to_format(normal(5, 16), form), np.array([4, 0, 4], np.int32), poisoned_format(out_form, 3, 16)
+    traffic = counted(elementwise.take_rows(form, out_form), (1, 128), x, rows, out)
+    np.testing.assert_allclose(from_format(out, out_form), from_format(x, form)[rows], **TOLERANCE[out_form])
+    assert_header(elementwise.take_rows(form, out_form), traffic, R=3, H=16, nbytes=FORMATS[form].nbytes, out_nbytes=FORMATS[out_form].nbytes)

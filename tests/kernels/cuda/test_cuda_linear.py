@@ -3,10 +3,13 @@
 import numpy as np
 import pytest
 
-from cuda_checks import assert_header, assert_no_races, counted, poisoned
+from cuda_checks import assert_header, assert_no_races, counted, from_format, poisoned, to_format
 from tinyserve.kernels import layouts
+from tinyserve.kernels.cuda.elements import FORMATS
 from tinyserve.kernels.cuda.header import ceil
 from tinyserve.kernels.cuda.linear import activations, packing
+from tinyserve.kernels.cuda.linear.dense import dense
+from tinyserve.kernels.cuda.linear.embed import embed
 from tinyserve.kernels.cuda.linear.fetch import scale_bytes
 from tinyserve.kernels.cuda.linear.matmul import matmul
 from tinyserve.kernels.cuda.linear.matvec import matvec
@@ -106,3 +109,22 @@ def test_layouts_of_the_op_set_are_repacked_without_rounding():
         packed, out = packing.pack(source), poisoned(8, 20)
         matvec(packed.bits, 32, 8)[3, 128](packed.codes, packed.scales, x, xs, NO_BIAS, out)
         np.testing.assert_allclose(out, layouts.dequantize(source)[:, :8].T, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("bits, group", [(4, 32), (4, 128), (8, 32), (8, 64)])
+def test_embed(bits, group):
+    packed, matrix = weight(bits, 19, 256, group)
+    ids, out = np.array([18, 0, 7], np.int32), poisoned(3, 256)
+    traffic = counted(embed(bits, group), (2, 128), packed.codes, packed.scales, ids, out)
+    np.testing.assert_allclose(out, matrix[ids], rtol=1e-6, atol=1e-6)
+    assert_header(embed(bits, group), traffic, T=3, K=256, scale_bytes=4 if bits == 4 else 2)
+
+
+@pytest.mark.parametrize("form, weight_form", [("float32", "float32"), ("float32", "bfloat16"), ("float16", "float16")])
+def test_dense(form, weight_form):
+    x, w, out = to_format(RNG.standard_normal((3, 72)), form), to_format(RNG.standard_normal((5, 72)), weight_form), poisoned(3, 5)
+    bias = RNG.standard_normal(5).astype(np.float32)
+    traffic = counted(dense(form, weight_form), ((2, 3), 128), x, w, bias, out)
+    np.testing.assert_allclose(out, from_format(x, form) @ from_format(w, weight_form).T + bias, rtol=1e-5, atol=1e-5)
+    sizes = {"nbytes": FORMATS[form].nbytes, "weight_nbytes": FORMATS[weight_form].nbytes, "biased": 1}
+    assert_header(dense(form, weight_form), traffic, T=3, N=5, K=72, **sizes)

@@ -73,13 +73,15 @@ _WIDE = (WIDE_LOAD, WIDE_STORE)
 
 ELEMENTWISE = tuple(
     build for form, rows in _ROWS.items() for build in (
-        Build("elementwise", "rms_norm", (rows, M, "float32", rows), 128, (*_WIDE, SHUFFLE), (form,)),
+        Build("norms", "rms_norm", (rows, M, "float32", rows), 128, (*_WIDE, SHUFFLE), (form,)),
+        Build("norms", "layer_norm", (rows, M, M, "float32", rows), 128, (*_WIDE, SHUFFLE), (form,)),
         Build("elementwise", "rope", (rows, "int32[::1]", M, rows), 128, _WIDE, (form,)),
         Build("elementwise", "pointwise", (rows, rows, rows), 128, _WIDE, ("silu_mul", form)),
         Build("elementwise", "pointwise", (rows, rows, rows), 128, _WIDE, ("add", form)),
         Build("elementwise", "pointwise", (rows, rows, rows), 128, _WIDE, ("gelu", form)),
         Build("elementwise", "store_kv", (rows, rows, "int32[::1]", rows, rows), 128, _WIDE, (form, form)),
-    ))
+        Build("elementwise", "take_rows", (rows, "int32[::1]", M), 128, _WIDE, (form, "float32")),
+    )) + (Build("norms", "log_softmax", (M, M), 128, (SHUFFLE,)),)
 
 _U4, _U5, _H4, _F3 = "uint32[:,:,:,::1]", "uint32[:,:,:,:,::1]", "float16[:,:,:,::1]", "float32[:,:,::1]"
 _PACKED = {4: (_U4, _U4), 8: (_U5, _H4)}
@@ -90,6 +92,9 @@ LINEAR = (
       for bits, group, tokens in ((4, 32, 1), (4, 32, 4), (4, 32, 8), (4, 64, 1), (4, 128, 1), (8, 32, 1), (8, 32, 8), (8, 128, 1))),
     *(Build("linear.matmul", "matmul", (*_PACKED[bits], _U4, _F3, V, M), 128, (WIDE_LOAD, INTEGER_MMA), (bits, group, tiles))
       for bits, group, tiles in ((4, 32, 1), (4, 32, 4), (4, 128, 4), (8, 32, 1), (8, 32, 4), (8, 128, 4))),
+    *(Build("linear.embed", "embed", (*_PACKED[bits], "int32[::1]", M), 128, (), (bits, 32)) for bits in (4, 8)),
+    *(Build("linear.dense", "dense", (_ROWS[form], _ROWS[kept], V, M), 128, (WIDE_LOAD, SHUFFLE), (form, kept))
+      for form, kept in (("float32", "float32"), ("float32", "bfloat16"), ("float16", "float16"), ("bfloat16", "bfloat16"))),
 )
 
 _F4, _I1 = "float32[:,:,:,::1]", "int32[::1]"
@@ -98,15 +103,17 @@ _PAGED = ("int32[:,::1]", _I1, _I1, "float32", "int32")
 ATTENTION = (
     Build("attention.naive", "attention_naive", (M, M, M, "float32", M, M), 32, (SHUFFLE,)),
     Build("attention.online", "attention_online", (M, M, M, "float32", M), 32, (SHUFFLE,), (128,)),
-    *(Build("attention.decode", "paged_decode", (_ROWS[form], _ROWS[kept], _ROWS[kept], *_PAGED, _F4, _F4), 128, (WIDE_LOAD, SHUFFLE),
+    *(Build("attention.decode", "paged_decode", (_ROWS[form], _ROWS[kept], _ROWS[kept], *_PAGED, "int32", _F4, _F4), 128, (WIDE_LOAD, SHUFFLE),
             (form, kept, dim, group, 16, 256))
       for form, kept, dim, group in (("float32", "float32", 64, 3), ("float32", "float16", 64, 3), ("float16", "float16", 64, 3),
                                      ("float16", "float16", 128, 4), ("float16", "float16", 128, 8), ("bfloat16", "bfloat16", 128, 4))),
-    *(Build("attention.merge", "merge_splits", (_F4, _F4, _I1, _I1, "int32", _ROWS[form]), 128, (WIDE_LOAD, WIDE_STORE), (form, 128, 256))
+    *(Build("attention.merge", "merge_splits", (_F4, _F4, _I1, _I1, "int32", "int32", _ROWS[form]), 128, (WIDE_LOAD, WIDE_STORE), (form, 128, 256))
       for form in _ROWS),
     *(Build("attention.flash", "flash_prefill", (_ROWS[form], _ROWS[form], _ROWS[form], *_PAGED, "int32", _ROWS[form]), 128,
             (MMA, TILES, COPY, SHUFFLE), (form, dim, group, 16))
       for form, dim, group in (("float16", 32, 1), ("float16", 64, 3), ("float16", 128, 4), ("bfloat16", 128, 4))),
 )
 
-BUILDS = LADDER + ELEMENTWISE + LINEAR + ATTENTION
+SAMPLING = (Build("sampling", "sample", (M, V, "int32[::1]", V, V, V, M, "int32[::1]"), 512, (SHUFFLE,), (512,)),)
+
+BUILDS = LADDER + ELEMENTWISE + LINEAR + ATTENTION + SAMPLING

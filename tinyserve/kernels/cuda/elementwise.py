@@ -1,4 +1,4 @@
-"""Kernels whose work is moving a row in and out once: norms, rotations, activations, cache writes.
+"""Kernels that touch each element once: rotations, activations, cache writes, gathered rows.
 
 Each is a factory over element formats (see `elements.py`). Arrays are [rows, columns]; heads lie side by side in the columns;
 a cache is [slots, heads * head_dim]. Columns, and half a head, are multiples of 8: a thread owns 8 neighbours. T: rows.
@@ -13,54 +13,11 @@ from typing import Any
 from numba import cuda, float32
 
 from .elements import FORMATS
-from .warp import exp2, reciprocal, warp_sum
+from .warp import exp2, reciprocal
 
 THREADS = 128
-WARPS = THREADS // 32
 LOG2_E = 1.4426950408889634
 GELU_SCALE, GELU_CUBE = 2 * LOG2_E * math.sqrt(2 / math.pi), 0.044715
-
-
-@cuda.jit(device=True)
-def _block_sum(value, partial):
-    """The sum over the 128 threads of a CTA, in every thread; `partial` is shared memory for one number a warp."""
-    value = warp_sum(value)
-    if cuda.threadIdx.x % 32 == 0:
-        partial[cuda.threadIdx.x // 32] = value
-    cuda.syncthreads()
-    total = (partial[0] + partial[1]) + (partial[2] + partial[3])
-    cuda.syncthreads()
-    return total
-
-
-@functools.lru_cache(maxsize=None)
-def rms_norm(form: str) -> Any:
-    """The kernel for x and out of one format; weight is float32."""
-    read8, write8, weight8 = FORMATS[form].read8, FORMATS[form].write8, FORMATS["float32"].read8
-
-    @cuda.jit
-    def rms_norm(x, weight, eps, out):
-        """out[T, H] = x / sqrt(mean(x^2) + eps) * weight[1, H].
-
-        Grid: T. Block: 128. The CTA owns a row, thread i its elements 8i..8i+7, 8i + 1024 ...; x comes twice, from cache the second time.
-        flops: 4 * T * H
-        global_read_bytes: T * H * (2 * nbytes + 4)
-        global_write_bytes: T * H * nbytes
-        barriers: 2 * T
-        """
-        partial = cuda.shared.array(WARPS, float32)
-        row, columns = cuda.blockIdx.x, x.shape[1]
-        total = float32(0)
-        for column in range(8 * cuda.threadIdx.x, columns, 8 * THREADS):
-            v = read8(x, row, column)
-            total += (v[0] * v[0] + v[1] * v[1] + v[2] * v[2] + v[3] * v[3]) + (v[4] * v[4] + v[5] * v[5] + v[6] * v[6] + v[7] * v[7])
-        mean = _block_sum(total, partial) / float32(columns)
-        scale = float32(1) / math.sqrt(mean + float32(eps))
-        for column in range(8 * cuda.threadIdx.x, columns, 8 * THREADS):
-            v, w = read8(x, row, column), weight8(weight, 0, column)
-            write8(out, row, column, (v[0] * scale * w[0], v[1] * scale * w[1], v[2] * scale * w[2], v[3] * scale * w[3],
-                                      v[4] * scale * w[4], v[5] * scale * w[5], v[6] * scale * w[6], v[7] * scale * w[7]))
-    return rms_norm
 
 
 @functools.lru_cache(maxsize=None)
@@ -153,3 +110,22 @@ def store_kv(form: str, cache_form: str) -> Any:
             write8(key_cache, slot, 8 * piece, read8(k, row, 8 * piece))
             write8(value_cache, slot, 8 * piece, read8(v, row, 8 * piece))
     return store_kv
+
+
+@functools.lru_cache(maxsize=None)
+def take_rows(form: str, out_form: str) -> Any:
+    """The kernel that copies chosen rows of one format into another."""
+    read8, write8 = FORMATS[form].read8, FORMATS[out_form].write8
+
+    @cuda.jit
+    def take_rows(x, rows, out):
+        """out[R, H] = x[rows[r], H].
+
+        Grid: R * H / (8 * 128), rounded up. Block: 128. A thread owns 8 neighbours.
+        global_read_bytes: R * H * nbytes + 4 * R * H // 8
+        global_write_bytes: R * H * out_nbytes
+        """
+        row, piece = divmod(cuda.grid(1), out.shape[1] // 8)
+        if row < out.shape[0]:
+            write8(out, row, 8 * piece, read8(x, rows[row], 8 * piece))
+    return take_rows

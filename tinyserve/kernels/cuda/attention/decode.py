@@ -1,7 +1,7 @@
-"""One new token against a long paged context: flash-decoding. The context is cut into fixed splits, each served by its own CTA
+"""One row against a long paged context: flash-decoding. The context is cut into fixed splits, each served by its own CTA
 (Dao et al. 2023, "Flash-Decoding"); a second kernel merges them. Keys and values are read once for all heads that share them.
 
-Splits begin at multiples of the split size, so a sequence is summed in the same order whatever else is in the batch.
+Splits begin at multiples of the split size and rows do not meet, so a row is summed in the same order whatever else is in the batch.
 """
 
 from __future__ import annotations
@@ -24,6 +24,30 @@ def first_seen(position, window):
     return max(0, position - window + 1) if window > 0 else 0
 
 
+@cuda.jit(device=True)
+def sequence_of(row, query_start):
+    """The sequence that owns a row: the last one that starts at or before it. At once if all before it have one row, else by
+    bisection."""
+    low, high = 0, query_start.shape[0] - 1
+    if row < high and query_start[row] == row:
+        return row
+    while high - low > 1:
+        middle = (low + high) // 2
+        if query_start[middle] <= row:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+@cuda.jit(device=True)
+def place_of(row, query_start, lengths):
+    """(sequence, rows of it, keys that this row sees without a window) of a row."""
+    sequence = sequence_of(row, query_start)
+    end = query_start[sequence + 1]
+    return sequence, end - query_start[sequence], lengths[sequence] - end + row + 1
+
+
 @functools.lru_cache(maxsize=None)
 def paged_decode(form: str, cache_form: str, head_dim: int, heads_per_key: int, block_size: int, split: int) -> Any:
     """The kernel for q of one format and caches of another; head_dim 16 to 256, a power of two; heads_per_key query heads share a
@@ -34,15 +58,16 @@ def paged_decode(form: str, cache_form: str, head_dim: int, heads_per_key: int, 
     D, G = head_dim, heads_per_key
 
     @cuda.jit
-    def paged_decode(q, key_cache, value_cache, tables, query_start, lengths, scale, window, partial, weights):
-        """The attention of each sequence's only row over one split of its context; sequences with other than one row are left out.
+    def paged_decode(q, key_cache, value_cache, tables, query_start, lengths, scale, window, most, partial, weights):
+        """The attention of each row over one split of its context; sequences with more than `most` rows are left out.
 
         q[T, Hq * D], caches[slots, Hk * D], tables[S, M], query_start[S + 1], lengths[S]; scale includes log2(e).
-        partial[S, splits, Hq, D] gets the split's weighted mean times its weight; weights[S, splits, Hq, 2] its maximum and weight.
-        Grid: (splits, Hk, S). Block: 128. D/8 lanes share a key, each owning 8 columns; a warp takes 256/D keys at a time, and the
-        warps take turns. L: the sum of all contexts (no window); P: splits that are not empty, of C CTAs for a key head.
+        partial[T, splits, Hq, D] gets the weighted sum of values; weights[T, splits, Hq, 2] the largest score and the sum of weights.
+        Grid: (splits, Hk, T). Block: 128. D/8 lanes share a key, each owning 8 columns; a warp takes 256/D keys at a time, and the
+        warps take turns. L: keys that the rows see, added up (no window); P: splits that are not empty, of C CTAs for a key head
+        (the bytes are those of a batch where every sequence has one row).
         flops: 4 * L * Hq * D
-        global_read_bytes: Hk * L * (2 * D * cache_nbytes + 4 * D // 8) + Hk * (1024 * P * G * nbytes + 1536 * C)
+        global_read_bytes: Hk * L * (2 * D * cache_nbytes + 4 * D // 8) + Hk * (1024 * P * G * nbytes + 2048 * C)
         global_write_bytes: P * Hk * G * (4 * D + 8)
         """
         shared_sums = cuda.shared.array((WARPS, G, D), float32)
@@ -50,12 +75,12 @@ def paged_decode(form: str, cache_form: str, head_dim: int, heads_per_key: int, 
         shared_totals = cuda.shared.array((WARPS, G), float32)
         query, sums = cuda.local.array((G, 8), float32), cuda.local.array((G, 8), float32)
         tops, totals = cuda.local.array(G, float32), cuda.local.array(G, float32)
-        sequence, key_head, part_of = cuda.blockIdx.z, cuda.blockIdx.y, cuda.blockIdx.x
+        row, key_head, part_of = cuda.blockIdx.z, cuda.blockIdx.y, cuda.blockIdx.x
         lane, warp = cuda.threadIdx.x % 32, cuda.threadIdx.x // 32
-        row, context = query_start[sequence], lengths[sequence]
+        sequence, rows, context = place_of(row, query_start, lengths)
         first = max(part_of * split, first_seen(context - 1, window))
         last = min(part_of * split + split, context)
-        if query_start[sequence + 1] - row != 1 or first >= last:
+        if rows > most or first >= last:
             return
         column = 8 * (lane % lanes)
         for g in range(G):
@@ -110,7 +135,7 @@ def paged_decode(form: str, cache_form: str, head_dim: int, heads_per_key: int, 
                 total += shared_totals[w, g] * keep
                 result += shared_sums[w, g, d] * keep
             head = key_head * G + g
-            partial[sequence, part_of, head, d] = result
+            partial[row, part_of, head, d] = result
             if d == 0:
-                weights[sequence, part_of, head, 0], weights[sequence, part_of, head, 1] = top, total
+                weights[row, part_of, head, 0], weights[row, part_of, head, 1] = top, total
     return paged_decode
