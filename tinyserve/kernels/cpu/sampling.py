@@ -11,7 +11,7 @@ from numba import carray
 from . import simd
 from .compiler import inline, kernel
 from .functions import exp, log
-from .simd import add, as_pointer, broadcast, load_f32, load_f32x16, load_i32, load_i64, load_some, mul, store_f32x16, store_some, sub
+from .simd import add, as_pointer, broadcast, load_f32, load_i32, load_i64, load_some, mul, store_some, sub
 from .team import claim
 
 _INFINITY = float("inf")
@@ -31,12 +31,13 @@ def _maximum(x, size):
 
 @inline
 def _argmax(x, size):
-    """The lowest index of the largest value; -1 where a value is NaN or all are -inf."""
+    """The lowest index of the largest value; -1 where a value is NaN or +inf, or all are -inf."""
     m = _maximum(x, size)
-    if m > simd.f32(-_INFINITY):
-        for i in range(size):
-            if load_f32(x + i * 4) == m:
-                return i
+    if simd.f32(-_INFINITY) < m < simd.f32(_INFINITY):
+        for i in range(0, size, 16):
+            lane = simd.first_equal(simd.keep_lanes(load_some(x + i * 4, size - i), 0, size - i, simd.f32(-_INFINITY)), broadcast(m))
+            if lane < 16:
+                return i + lane
     return -1
 
 

@@ -251,6 +251,14 @@ def keep_nan(builder, a, b):
     return builder.select(builder.fcmp_unordered("uno", a, a), a, b)
 
 
+@_op(types.int64, f32x16, f32x16)
+def first_equal(builder, a, b):
+    """The lowest lane where a == b; 16 where none is."""
+    bits = builder.zext(builder.bitcast(builder.fcmp_ordered("==", a, b), ir.IntType(16)), _I64)
+    guarded = builder.or_(bits, _I64(1 << 16))
+    return call(builder, "llvm.cttz.i64", _I64, guarded, ir.IntType(1)(0))
+
+
 @_op(f32x16, f32x16, types.int32, types.int32, types.float32)
 def keep_lanes(builder, a, low, high, other):
     """Lane i of a where low <= i < high, `other` elsewhere."""
