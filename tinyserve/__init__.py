@@ -8,11 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .llm import LLM, CompletionOutput, Logprob, RequestMetrics, RequestOutput, Score
+    from .llm import LLM, CompletionOutput, Logprob, RequestMetrics, RequestOutput, Score, TextPrompt, TokensPrompt
     from .text.params import SamplingParams
 
 __version__ = "0.1.0"
-__all__ = ["LLM", "CompletionOutput", "Logprob", "RequestMetrics", "RequestOutput", "SamplingParams", "Score", "__version__"]
+__all__ = ["LLM", "CompletionOutput", "Logprob", "RequestMetrics", "RequestOutput", "SamplingParams", "Score", "TextPrompt",
+           "TokensPrompt", "__version__"]
 
 
 def __getattr__(name: str) -> Any:

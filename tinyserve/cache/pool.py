@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections import deque
+import heapq
 
 NULL_BLOCK = 0
 
 
 class BlockPool:
-    """Hands out blocks 1..count-1; block 0 is the null block, which holds nothing and is never handed out."""
+    """Hands out blocks 1..count-1, the lowest free one first, so that memory is touched only as it is needed.
+
+    Block 0 is the null block, which holds nothing and is never handed out.
+    """
 
     def __init__(self, count: int):
         if count < 2:
             raise ValueError(f"A pool of {count} blocks has none to hand out besides the null block.")
         self.count = count
-        self._free = deque(range(1, count))
+        self._free = list(range(1, count))  # a heap
         self._references = [0] * count
 
     @property
@@ -31,7 +34,7 @@ class BlockPool:
         """`blocks` blocks, each held once. Raises ValueError where there are too few; then none is taken."""
         if blocks > len(self._free):
             raise ValueError(f"{blocks} blocks were asked for and {len(self._free)} are free.")
-        taken = [self._free.popleft() for _ in range(blocks)]
+        taken = [heapq.heappop(self._free) for _ in range(blocks)]
         for block in taken:
             self._references[block] = 1
         return taken
@@ -50,7 +53,7 @@ class BlockPool:
                 raise ValueError(f"Block {block} is released but nobody holds it.")
             self._references[block] -= 1
             if not self._references[block]:
-                self._free.append(block)
+                heapq.heappush(self._free, block)
 
     def references(self, block: int) -> int:
         """How many hold the block."""

@@ -20,7 +20,7 @@ from .stream import TextStream
 
 @dataclass(frozen=True)
 class EngineConfig:
-    """Sizes of the engine. `num_blocks` counts the null block too."""
+    """Sizes of the engine, in tokens and blocks. `num_blocks` counts the null block too."""
 
     max_model_len: int
     num_blocks: int
@@ -28,6 +28,7 @@ class EngineConfig:
     max_num_seqs: int = 64
     max_num_batched_tokens: int = 512
     kv_dtype: str = "float16"
+    eager: bool = False  # call every op, never replay a recorded step
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Engine:
                              kv_heads=model.kv_heads, head_dim=model.head_dim, dtype=config.kv_dtype)
         self.pool = BlockPool(config.num_blocks)
         self.scheduler = Scheduler(self.pool, config.block_size, config.max_num_seqs, config.max_num_batched_tokens)
-        self.runner, self.sampler = Runner(decoder, self.store, ops), Sampler(ops)
+        self.runner, self.sampler = Runner(decoder, self.store, ops, config.eager), Sampler(ops)
         self.plan: Optional[Plan] = None
         self._live: dict[str, list[Sequence]] = {}
         self._streams: dict[tuple[str, int], TextStream] = {}
@@ -62,6 +63,10 @@ class Engine:
     def has_work(self) -> bool:
         """True while a request is waiting or running."""
         return bool(self._live)
+
+    def is_live(self, request_id: str) -> bool:
+        """True from `add` until the request's last progress."""
+        return request_id in self._live
 
     # --- requests ---
 
@@ -105,7 +110,9 @@ class Engine:
         return limit
 
     def _bannable_ends(self, params: SamplingParams) -> frozenset[int]:
-        return self.end_ids | frozenset(params.stop_token_ids or ())
+        """Tokens that end a text, and so must not come before min_tokens."""
+        ends = frozenset() if params.ignore_eos else self.end_ids
+        return ends | frozenset(params.stop_token_ids or ())
 
     def _bad_sequences(self, params: SamplingParams) -> tuple[tuple[int, ...], ...]:
         """Each bad word as tokens, at the start of a text and after a space."""
@@ -128,13 +135,16 @@ class Engine:
         for sequence in plan.admitted:
             sequence.timeline.scheduled = started
         logits = self.runner.run(plan)
-        tokens = self._sample(plan, logits)
+        tokens = iter(self._sample(plan, logits))
         ended = self.clock()
         progress = []
         for row in plan.rows:
             self._account(row, ended - started)
-            if row.samples:
-                progress.append(self._advance(row.sequence, tokens.pop(0), ended))
+            token = next(tokens) if row.samples else None
+            if row.sequence.finish_reason is not None:  # aborted while the step ran
+                continue
+            if token is not None:
+                progress.append(self._advance(row.sequence, token))
             row.sequence.num_computed += row.count
         return progress
 
@@ -171,8 +181,9 @@ class Engine:
                 token = prompt[following]
                 sequence.prompt_logprobs.append(SampledToken(token, float(values[token]), top_logprobs(values, token, count)))
 
-    def _advance(self, sequence: Sequence, token: SampledToken, now: float) -> Progress:
+    def _advance(self, sequence: Sequence, token: SampledToken) -> Progress:
         """Append a token, and see whether the sequence ends with it."""
+        now = self.clock()
         if token.token_id < 0:
             sequence.stop_reason = "the model's logits are not finite"
             return self._finish(sequence, "error", ())
@@ -180,11 +191,12 @@ class Engine:
             sequence.timeline.first_token = now
         sequence.output_ids.append(token.token_id)
         params, reason, text = sequence.request.params, None, ""
-        named = token.token_id in (params.stop_token_ids or ())
-        if named or (token.token_id in self.end_ids and not params.ignore_eos):
+        ends = token.token_id in self.end_ids and not params.ignore_eos
+        named = not ends and token.token_id in (params.stop_token_ids or ())
+        if ends or named:
             reason, sequence.stop_reason = "stop", token.token_id if named else None
         if reason is None or (named and params.include_stop_str_in_output):
-            text, stop = self._streams[sequence.request.id, sequence.index].push(token.token_id)
+            text, stop = self._streams[sequence.request.id, sequence.index].push(token.token_id, len(sequence.output_ids))
             if stop is not None:
                 reason, sequence.stop_reason = "stop", stop
         if reason is None and len(sequence.output_ids) >= sequence.limit:

@@ -68,7 +68,8 @@ class Sequence:
 
     @property
     def wants_prompt_logprobs(self) -> bool:
-        return self.request.params.prompt_logprobs is not None
+        """One sample notes them for all."""
+        return self.request.params.prompt_logprobs is not None and self.index == 0
 
     def tokens(self, start: int, count: int) -> list[int]:
         """Token ids of positions start..start+count."""

@@ -25,15 +25,15 @@ _FIELDS = [item.name for item in fields(ForwardBatch)]
 class Runner:
     """The model, its caches, and the recordings of its steps."""
 
-    def __init__(self, decoder: Any, store: KVStore, ops: Any):
-        self.decoder, self.store, self.ops = decoder, store, ops
+    def __init__(self, decoder: Any, store: KVStore, ops: Any, eager: bool = False):
+        self.decoder, self.store, self.ops, self.eager = decoder, store, ops, eager
         self._recordings: OrderedDict[tuple[int, ...], tuple[ForwardBatch, Callable[[], Any]]] = OrderedDict()
 
     def run(self, plan: Plan) -> Any:
         """Logits [R, V] for the plan's `logit_rows`, in order."""
         batch = self.build(plan.rows)
-        recorder = self.ops.recorder()
-        if recorder is None or overridden():
+        recorder = None if self.eager or overridden() else self.ops.recorder()
+        if recorder is None:
             on_device = ForwardBatch(*(self.ops.array(getattr(batch, name)) for name in _FIELDS))
             return self.decoder.forward(on_device, self.store.layers)
         return self._replay(recorder, batch)

@@ -15,11 +15,15 @@ class TextStream:
     def __init__(self, tokenizer: Any, params: SamplingParams):
         use = tokenizer is not None and params.detokenize
         self._detokenizer = IncrementalDetokenizer(tokenizer, params.skip_special_tokens) if use else None
+        self._min_tokens = params.min_tokens
         self._matcher = StopMatcher(params.stops, params.include_stop_str_in_output)
 
-    def push(self, token: int) -> tuple[str, Optional[str]]:
-        """(new text, the stop string that was met or None)."""
-        return self._matcher.push(self._detokenizer.push(token)) if self._detokenizer else ("", None)
+    def push(self, token: int, count: int) -> tuple[str, Optional[str]]:
+        """(new text, the stop string that was met or None) for the `count`-th token; stops are looked for from min_tokens on."""
+        if self._detokenizer is None:
+            return "", None
+        text = self._detokenizer.push(token)
+        return (text, None) if count < self._min_tokens else self._matcher.push(text)
 
     def finish(self) -> tuple[str, Optional[str]]:
         """What was held back, when the tokens have ended."""
