@@ -8,6 +8,7 @@ needs the memory of one. This is CUDA graphs' idea with the allocator's private 
 
 from __future__ import annotations
 
+import math
 from typing import Any, Callable, Optional
 
 import numpy as np
@@ -21,7 +22,7 @@ _ALIGN = 64
 
 def aligned(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
     """An uninitialized array that starts on a cache line."""
-    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    size = math.prod(shape) * np.dtype(dtype).itemsize
     raw = np.empty(size + _ALIGN, np.uint8)
     start = -raw.ctypes.data % _ALIGN
     return raw[start:start + size].view(dtype).reshape(shape)
@@ -51,7 +52,7 @@ class Arena:
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
         """An array whose memory is shared with earlier, dead arrays of the recording."""
-        size = -(-int(np.prod(shape)) * np.dtype(dtype).itemsize // _ALIGN) * _ALIGN
+        size = -(-math.prod(shape) * np.dtype(dtype).itemsize // _ALIGN) * _ALIGN
         spare = self.free.get(size)
         buffer = spare.pop() if spare else aligned((size,), np.uint8)
         return np.asarray(_Lease(self, buffer, shape, dtype))
@@ -72,15 +73,20 @@ class Machine:
 
     def call(self, kernel: Kernel, *arguments: Any) -> None:
         """Run, or record, one kernel; arrays pass as their addresses, None as 0."""
-        row = [kernel.address, 0, *(address(x) if isinstance(x, np.ndarray) else 0 if x is None else int(x) for x in arguments)]
+        row = [kernel.address, 0]
+        for x in arguments:
+            if isinstance(x, np.ndarray):
+                row.append(address(x))
+                # Arena buffers outlive their lease through the arena itself; holding the array would stop their reuse.
+                if self._rows is not None and not _leased(x):
+                    self._keep.append(x)
+            else:
+                row.append(x or 0)
+        row += [0] * (WORDS - len(row))
         if self._rows is None:
-            program = np.zeros((1, WORDS), np.int64)
-            program[0, : len(row)] = row
-            self.team.run(program)
-            return
-        self._rows.append(row + [0] * (WORDS - len(row)))
-        # Arena buffers outlive their lease through the arena itself; holding the array would stop their reuse.
-        self._keep.extend(x for x in arguments if isinstance(x, np.ndarray) and not _leased(x))
+            self.team.run(np.array([row], np.int64))
+        else:
+            self._rows.append(row)
 
     def record(self, step: Callable[[], Any]) -> Callable[[], Any]:
         """Call `step` without computing; returns a function that replays it and returns the same output."""
