@@ -17,10 +17,10 @@ class KVStore:
         self.layers = [ops.new_cache(blocks, block_size, kv_heads, head_dim, dtype) for _ in range(layers)]
         self.token_bytes = layers * 2 * kv_heads * head_dim * {"float32": 4, "float16": 2, "int8": 1}[dtype]
 
-    def slots(self, table: list[int], start: int, count: int) -> np.ndarray:
-        """Where the keys and values of positions start..start+count go: int32[count]."""
-        positions = np.arange(start, start + count)
-        return (np.asarray(table, np.int64)[positions // self.block_size] * self.block_size + positions % self.block_size).astype(np.int32)
+    def slots(self, tables: np.ndarray, owners: np.ndarray, positions: np.ndarray) -> np.ndarray:
+        """Where the keys and values of tokens go: token t is at positions[t] of the sequence tables[owners[t]]; int32[T]."""
+        blocks, offsets = np.divmod(positions, self.block_size)
+        return tables[owners, blocks] * self.block_size + offsets
 
     def tables(self, tables: list[list[int]], width: int) -> np.ndarray:
         """Block tables side by side, int32[S, width], filled up with the null block."""

@@ -134,8 +134,7 @@ class Engine:
             return []
         for sequence in plan.admitted:
             sequence.timeline.scheduled = started
-        logits = self.runner.run(plan)
-        tokens = iter(self._sample(plan, logits))
+        tokens = iter(self._compute(plan))
         ended = self.clock()
         progress = []
         for row in plan.rows:
@@ -155,21 +154,33 @@ class Engine:
         else:
             timeline.decode += seconds
 
-    def _sample(self, plan: Plan, logits: Any) -> list[SampledToken]:
-        """One token for every row that samples, after the prompt logprobs have been noted."""
+    def _compute(self, plan: Plan) -> list[SampledToken]:
+        """Run the model, note prompt logprobs, and choose one token for every row that samples."""
+        states = [row.sequence.sampling for row in plan.rows if row.samples]
+        noted = any(self._notes(row) for row in plan.rows)
+        # Without penalties or logprobs the draw needs nothing but the logits, so it is part of the model's own step.
+        draw = self.sampler.parameters(states) if states and not noted and all(state.plain for state in states) else None
+        logits, ids = self.runner.run(plan, draw)
+        if ids is not None:
+            return [SampledToken(token) for token in self.ops.numpy(ids).tolist()]
+        picked = self._note(plan, logits) if noted else logits
+        return self.sampler.sample(picked, states) if states else []
+
+    def _notes(self, row: Row) -> bool:
+        return row.sequence.wants_prompt_logprobs and row.start < len(row.sequence.request.prompt_ids)
+
+    def _note(self, plan: Plan, logits: Any) -> Any:
+        """Keep the prompt's logprobs; the logits of the rows that sample."""
         at, chosen = 0, []
         for row in plan.rows:
-            if row.sequence.wants_prompt_logprobs and row.start < len(row.sequence.request.prompt_ids):
+            if self._notes(row):
                 self._note_prompt_logprobs(row, logits[at:at + row.count])
                 at += row.count
             elif row.samples:
                 at += 1
             if row.samples:
                 chosen.append(at - 1)
-        if not chosen:
-            return []
-        picked = logits if len(chosen) == logits.shape[0] else logits[chosen]
-        return self.sampler.sample(picked, [row.sequence.sampling for row in plan.rows if row.samples])
+        return logits[chosen]
 
     def _note_prompt_logprobs(self, row: Row, logits: Any) -> None:
         sequence, count = row.sequence, row.sequence.request.params.prompt_logprobs or 0

@@ -1,4 +1,4 @@
-"""Runs a plan: lays its tokens out as one batch, calls the model, returns logits.
+"""Runs a plan: lays its tokens out as one batch, calls the model, returns logits and, where no more is to be done, tokens.
 
 Where the kernel set can record, a step of a shape that has been seen is replayed: the batch's numbers are written into the arrays
 that the recording reads, and one compiled call computes the rest.
@@ -7,11 +7,13 @@ that the recording reads, and one compiled call computes the rest.
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import fields
-from typing import Any, Callable
+from dataclasses import dataclass, fields
+from itertools import accumulate
+from typing import Any, Callable, Iterator, Optional
 
 import numpy as np
 
+from ..cache.pool import blocks_for
 from ..cache.store import KVStore
 from ..kernels.selection import overridden
 from ..models.batch import ForwardBatch
@@ -20,6 +22,14 @@ from .scheduler import Plan, Row
 _KEPT_RECORDINGS = 16
 _RECORD_UP_TO = 64  # tokens; a longer step is rarely seen again in the same shape
 _FIELDS = [item.name for item in fields(ForwardBatch)]
+Draw = tuple[np.ndarray, ...]  # the arguments of the `sample` op after its logits, [R] each
+
+
+@dataclass(frozen=True)
+class _Recording:
+    batch: ForwardBatch
+    draw: Optional[Draw]
+    replay: Callable[[], tuple[Any, Any]]
 
 
 class Runner:
@@ -27,55 +37,56 @@ class Runner:
 
     def __init__(self, decoder: Any, store: KVStore, ops: Any, eager: bool = False):
         self.decoder, self.store, self.ops, self.eager = decoder, store, ops, eager
-        self._recordings: OrderedDict[tuple[int, ...], tuple[ForwardBatch, Callable[[], Any]]] = OrderedDict()
+        self._recordings: OrderedDict[tuple[Any, ...], _Recording] = OrderedDict()
 
-    def run(self, plan: Plan) -> Any:
-        """Logits [R, V] for the plan's `logit_rows`, in order."""
+    def run(self, plan: Plan, draw: Optional[Draw] = None) -> tuple[Any, Any]:
+        """(logits [R, V] for the plan's logit rows, in order; the token ids [R] that `draw` chooses, or None without it)."""
         batch = self.build(plan.rows)
         recorder = None if self.eager or overridden() else self.ops.recorder()
         if recorder is None:
             on_device = ForwardBatch(*(self.ops.array(getattr(batch, name)) for name in _FIELDS))
-            return self.decoder.forward(on_device, self.store.layers)
-        return self._replay(recorder, batch)
+            return self._step(on_device, None if draw is None else tuple(self.ops.array(values) for values in draw))
+        return self._recorded(recorder, batch, draw).replay()
 
-    def _replay(self, recorder: Any, batch: ForwardBatch) -> Any:
-        arrays = [getattr(batch, name) for name in _FIELDS]
-        key = (len(batch.token_ids), *batch.block_tables.shape, len(batch.logit_rows))
+    def _step(self, batch: ForwardBatch, draw: Optional[Draw]) -> tuple[Any, Any]:
+        logits = self.decoder.forward(batch, self.store.layers)
+        return logits, None if draw is None else self.ops.sample(logits, *draw)
+
+    def _recorded(self, recorder: Any, batch: ForwardBatch, draw: Optional[Draw]) -> _Recording:
+        """The recording of this shape, holding this step's numbers."""
+        key = (len(batch.token_ids), *batch.block_tables.shape, len(batch.logit_rows), draw is None)
         found = self._recordings.get(key)
         if found is None:
-            found = (batch, recorder.record(lambda: self.decoder.forward(batch, self.store.layers)))
+            own = None if draw is None else tuple(values.copy() for values in draw)
+            found = _Recording(batch, own, recorder.record(lambda: self._step(batch, own)))
             if len(batch.token_ids) <= _RECORD_UP_TO:
                 self._recordings[key] = found
                 if len(self._recordings) > _KEPT_RECORDINGS:
                     self._recordings.popitem(last=False)
-        else:
-            self._recordings.move_to_end(key)
-            for name, values in zip(_FIELDS, arrays):
-                getattr(found[0], name)[...] = values
-        return found[1]()
+            return found
+        self._recordings.move_to_end(key)
+        for name in _FIELDS:
+            getattr(found.batch, name)[...] = getattr(batch, name)
+        for held, values in zip(found.draw or (), draw or ()):
+            held[...] = values
+        return found
 
     def build(self, rows: tuple[Row, ...]) -> ForwardBatch:
         """The whole batch, as host arrays. The table is as wide as the longest context needs, rounded up to a power of two."""
         counts = [row.count for row in rows]
-        starts = np.zeros(len(rows) + 1, np.int32)
-        np.cumsum(counts, out=starts[1:])
-        contexts = np.array([row.start + row.count for row in rows], np.int32)
-        size = self.store.block_size
-        width = 1 << (-(-int(contexts.max()) // size) - 1).bit_length()
-        tables = [row.sequence.blocks for row in rows]
-        if len(rows) == 1:
-            row = rows[0]
-            positions = np.arange(row.start, row.start + row.count, dtype=np.int32)
-            ids, slots = row.sequence.tokens(row.start, row.count), self.store.slots(row.sequence.blocks, row.start, row.count)
-        else:
-            positions = np.concatenate([np.arange(row.start, row.start + row.count, dtype=np.int32) for row in rows])
-            ids = [token for row in rows for token in row.sequence.tokens(row.start, row.count)]
-            slots = np.concatenate([self.store.slots(row.sequence.blocks, row.start, row.count) for row in rows])
-        return ForwardBatch(np.array(ids, np.int32), positions, slots, self.store.tables(tables, width), starts, contexts,
+        ids = [token for row in rows for token in row.sequence.tokens(row.start, row.count)]
+        starts = np.array([0, *accumulate(counts)], np.int32)
+        first = np.array([row.start for row in rows], np.int32)
+        contexts = first + np.array(counts, np.int32)
+        owners = np.repeat(np.arange(len(rows), dtype=np.int32), counts)
+        positions = np.arange(len(ids), dtype=np.int32) + (first - starts[:-1])[owners]
+        width = 1 << (blocks_for(int(contexts.max()), self.store.block_size) - 1).bit_length()
+        tables = self.store.tables([row.sequence.blocks for row in rows], width)
+        return ForwardBatch(np.array(ids, np.int32), positions, self.store.slots(tables, owners, positions), tables, starts, contexts,
                             np.array(list(_logit_rows(rows, starts)), np.int32))
 
 
-def _logit_rows(rows: tuple[Row, ...], starts: np.ndarray) -> Any:
+def _logit_rows(rows: tuple[Row, ...], starts: np.ndarray) -> Iterator[int]:
     """Every token where prompt logprobs are wanted, else the last of a row that samples."""
     for row, start, stop in zip(rows, starts[:-1].tolist(), starts[1:].tolist()):
         if row.sequence.wants_prompt_logprobs and row.start < len(row.sequence.request.prompt_ids):

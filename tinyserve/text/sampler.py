@@ -97,11 +97,12 @@ class Sampler:
                 for i, token in enumerate(tokens)]
 
     def _draw(self, logits: Any, states: Sequence[SamplingState]) -> list[int]:
-        arrays = self._parameters(states)
+        arrays = self.parameters(states)
         ids = self._ops.sample(logits, *(self._ops.array(values) for values in arrays))
         return self._ops.numpy(ids).tolist()
 
-    def _parameters(self, states: Sequence[SamplingState]) -> tuple[np.ndarray, ...]:
+    def parameters(self, states: Sequence[SamplingState]) -> tuple[np.ndarray, ...]:
+        """The arguments of the `sample` op after its logits: temperature, top_k, top_p, min_p, uniforms, one a state."""
         count = len(states)
         if all(state.params.temperature == 0 for state in states):
             if count not in self._greedy:
