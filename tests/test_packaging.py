@@ -1,0 +1,96 @@
+"""pyproject.toml is the one list of dependencies; the conda files, Binder and the pins must say the same."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    tomllib = pytest.importorskip("tomli")
+
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+CONDA_NAMES = {"torch": "pytorch", "matplotlib": "matplotlib-base"}
+ONLY_PIP = {"ruff"}  # a developer's tool, not in the conda files
+
+
+def normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def requirements(lines: list[str]) -> dict[str, str]:
+    """Name -> bounds, in one spelling."""
+    parsed = [Requirement(line) for line in lines]
+    return {CONDA_NAMES.get(normal(item.name), normal(item.name)): str(item.specifier) for item in parsed}
+
+
+def conda(path: str) -> dict[str, str]:
+    lines = [line for line in yaml.safe_load((ROOT / path).read_text())["dependencies"] if isinstance(line, str)]
+    found = {}
+    for line in lines:
+        name, bounds = re.fullmatch(r"([A-Za-z0-9_-]+)(.*)", line).groups()
+        found[normal(name).removesuffix("-gpu").removesuffix("-cpu")] = str(Requirement("x" + bounds).specifier)
+    return found
+
+
+RUN = requirements(PROJECT["dependencies"])
+DEV = {name: bounds for name, bounds in requirements(PROJECT["optional-dependencies"]["dev"]).items()
+       if not name.startswith("nvidia-") and name not in ONLY_PIP}
+
+
+def test_environment_yml_is_pyproject_with_a_gpu():
+    found = conda("environment.yml")
+    assert found.pop("python") and found.pop("cuda-version")
+    found.pop("pip")
+    assert found == {**RUN, **DEV}
+
+
+def test_binder_is_pyproject_without_tests():
+    found = conda("binder/environment.yml")
+    assert found.pop("python")
+    found.pop("pip")
+    assert found == RUN
+
+
+@pytest.mark.parametrize("path, build", [("environment.yml", "pytorch-gpu"), ("binder/environment.yml", "pytorch-cpu")])
+def test_conda_files_name_the_right_torch_and_one_channel(path, build):
+    content = yaml.safe_load((ROOT / path).read_text())
+    assert content["channels"] == ["conda-forge"]
+    assert sum(str(line).startswith(build) for line in content["dependencies"]) == 1
+
+
+def test_every_dependency_is_bounded_and_pinned_within_its_bounds():
+    pins = {}
+    for line in (ROOT / "constraints.txt").read_text().splitlines():
+        if line and not line.startswith("#"):
+            pin = Requirement(line)
+            pins[normal(pin.name)] = next(iter(pin.specifier)).version
+    everything = [*PROJECT["dependencies"], *(line for extra in PROJECT["optional-dependencies"].values() for line in extra)]
+    for line in everything:
+        item = Requirement(line)
+        assert "<" in str(item.specifier) and ">=" in str(item.specifier), line
+        assert item.specifier.contains(pins[normal(item.name)]), f"{line} is pinned to {pins[normal(item.name)]}"
+
+
+def test_binder_scripts_stop_at_errors_and_hand_over():
+    assert "set -euo pipefail" in (ROOT / "binder/postBuild").read_text()
+    start = (ROOT / "binder/start").read_text()
+    assert "set -euo pipefail" in start and start.rstrip().endswith('exec "$@"')
+
+
+def test_ci_runs_the_readme_command():
+    assert "python3 start.py test" in (ROOT / ".ci/run").read_text()
+    readme = (ROOT / "README.md").read_text()
+    assert "python3 start.py\n" in readme and "python3 start.py test" in readme
+
+
+def test_licences_are_there():
+    assert "Apache License" in (ROOT / "LICENSE").read_text()
+    assert "CC BY 4.0" in (ROOT / "LICENSE-TEXT").read_text()
+    assert "SmolLM2" in (ROOT / "NOTICE").read_text()
+    assert (ROOT / "tinyserve/py.typed").exists()
