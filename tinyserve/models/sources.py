@@ -36,8 +36,9 @@ _GGUF = {
 
 
 def _name(table: Mapping[str, str], prefix: str, part: str) -> str:
-    ending = ".bias" if part.endswith("_bias") else ".weight"
-    return prefix + table[part.removesuffix("_bias")] + ending
+    """The tensor's name; a part that the layout does not have keeps its own, which no checkpoint holds."""
+    base, ending = part.removesuffix("_bias"), ".bias" if part.endswith("_bias") else ".weight"
+    return prefix + table.get(base, base) + ending
 
 
 class SafetensorsSource:
