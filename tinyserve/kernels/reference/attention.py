@@ -23,15 +23,16 @@ def attention(q: Tensor, key_cache: Tensor, value_cache: Tensor, block_tables: T
     for s, length in enumerate(context_lengths.tolist()):
         begin, end = query_start[s : s + 2].tolist()
         if begin < end:
-            k = gather(key_cache, block_tables[s], length)
-            v = gather(value_cache, block_tables[s], length)
+            first = max(0, length - (end - begin) - window + 1) if window else 0  # no row sees a position before this one
+            k = gather(key_cache, block_tables[s], first, length)
+            v = gather(value_cache, block_tables[s], first, length)
             y[begin:end] = attend(q[begin:end], k, v, scale, window)
     return y
 
 
-def gather(cache: Tensor, table: Tensor, length: int) -> Tensor:
-    """The first `length` positions of one sequence, through its block table: cache[B,P,Hk,D] -> [length,Hk,D]."""
-    positions = torch.arange(length)
+def gather(cache: Tensor, table: Tensor, first: int, stop: int) -> Tensor:
+    """Positions first..stop-1 of one sequence, through its block table: cache[B,P,Hk,D] -> [stop-first,Hk,D]."""
+    positions = torch.arange(first, stop)
     block_size = cache.shape[1]
     return cache[table.long()[positions // block_size], positions % block_size]
 
