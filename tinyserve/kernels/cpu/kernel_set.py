@@ -17,7 +17,7 @@ _CHUNKS = 8  # chunks of work a thread, so that a slow core leaves little behind
 
 
 def _contiguous_last(name: str, x: np.ndarray) -> np.ndarray:
-    if x.dtype != np.float32 or x.strides[-1] != 4:
+    if x.dtype != np.float32 or (x.size and x.strides[-1] != 4):
         raise ValueError(f"{name} must be float32 with neighbouring values in its last axis; it is {x.dtype} with strides {x.strides}.")
     return x
 

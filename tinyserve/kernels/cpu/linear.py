@@ -34,7 +34,7 @@ def quantize_row(x, codes, scales, groups, stride):
         largest = simd.max_lanes(simd.vmax(simd.vabs(a), simd.vabs(b)))
         # 0 * x is NaN where x is not finite: a bad activation must reach the output, not be rounded away.
         poison = simd.sum_lanes(simd.add(mul(a, zero), mul(b, zero)))
-        inverse = broadcast(simd.f32(127) / largest if largest > simd.f32(0) else simd.f32(0))
+        inverse = broadcast(simd.f32(127) / largest if largest > simd.f32(1e-36) else simd.f32(0))  # 127 / 1e-37 is inf
         low, high = simd.to_i32(_rounded(mul(a, inverse))), simd.to_i32(_rounded(mul(b, inverse)))
         simd.store_as_i8x16(codes, low)
         simd.store_as_i8x16(codes + 16, high)

@@ -146,6 +146,6 @@ def log_softmax(a, thread, threads, barrier):
         for i in range(0, size, 16):
             v = exp(sub(load_some(source + i * 4, size - i), m))
             total = add(total, simd.keep_lanes(v, 0, size - i, simd.f32(0)))
-        shift = add(m, log(broadcast(simd.sum_lanes(total))))
+        shift = log(broadcast(simd.sum_lanes(total)))
         for i in range(0, size, 16):
-            store_some(target + i * 4, sub(load_some(source + i * 4, size - i), shift), size - i)
+            store_some(target + i * 4, sub(sub(load_some(source + i * 4, size - i), m), shift), size - i)
