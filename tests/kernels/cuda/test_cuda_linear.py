@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cuda_checks import assert_header, assert_no_races, counted, from_format, poisoned, to_format
+from cuda_checks import TOLERANCE, assert_header, assert_no_races, counted, from_format, poisoned, poisoned_format, to_format
 from tinyserve.kernels import layouts
 from tinyserve.kernels.cuda.elements import FORMATS
 from tinyserve.kernels.cuda.header import ceil
@@ -64,10 +64,10 @@ def test_matvec(bits, group, n, k, tokens):
     packed, matrix = weight(bits, n, k, group)
     codes, scales, seen = quantized(RNG.standard_normal((tokens, k)).astype(np.float32))
     bias = RNG.standard_normal(n).astype(np.float32) if tokens > 1 else NO_BIAS
-    out, kernel = poisoned(tokens, n), matvec(bits, group, tokens)
+    out, kernel = poisoned(tokens, n), matvec(bits, group, tokens, "float32")
     traffic = counted(kernel, (ceil(n, 8), 128), packed.codes, packed.scales, codes, scales, bias, out)
     np.testing.assert_allclose(out, seen @ matrix.T + (bias if len(bias) else 0), rtol=1e-5, atol=1e-5)
-    sizes = {"N": n, "K": k, "T": tokens, "bits": bits, "scale_bytes": scale_bytes(bits, group), "biased": len(bias) > 0}
+    sizes = {"N": n, "K": k, "T": tokens, "bits": bits, "scale_bytes": scale_bytes(bits, group), "biased": len(bias) > 0, "nbytes": 4}
     assert_header(kernel, traffic, **sizes)
 
 
@@ -75,7 +75,7 @@ def test_matvec_reads_little_more_than_the_weights():
     packed, _ = weight(4, 64, 1024, 32)
     codes, scales, _ = quantized(RNG.standard_normal((1, 1024)).astype(np.float32))
     out = poisoned(1, 64)
-    traffic = counted(matvec(4, 32, 1), (8, 128), packed.codes, packed.scales, codes, scales, NO_BIAS, out)
+    traffic = counted(matvec(4, 32, 1, "float32"), (8, 128), packed.codes, packed.scales, codes, scales, NO_BIAS, out)
     moved = 32 * (traffic.distinct_read_sectors + traffic.write_sectors)
     assert moved <= 1.05 * (packed.nbytes + codes.nbytes + scales.nbytes + out.nbytes)
 
@@ -83,7 +83,7 @@ def test_matvec_reads_little_more_than_the_weights():
 def test_matvec_has_no_races():
     packed, _ = weight(4, 8, 128, 32)
     codes, scales, _ = quantized(RNG.standard_normal((2, 128)).astype(np.float32))
-    assert_no_races(matvec(4, 32, 2), (1, 128), packed.codes, packed.scales, codes, scales, NO_BIAS, poisoned(2, 8))
+    assert_no_races(matvec(4, 32, 2, "float32"), (1, 128), packed.codes, packed.scales, codes, scales, NO_BIAS, poisoned(2, 8))
 
 
 @pytest.mark.parametrize("bits, group", [(4, 32), (4, 128), (8, 32), (8, 128)])
@@ -93,10 +93,20 @@ def test_matmul(bits, group, n, k, tokens):
     codes, scales, seen = quantized(RNG.standard_normal((tokens, k)).astype(np.float32))
     bias = RNG.standard_normal(n).astype(np.float32) if tokens > 16 else NO_BIAS
     row_tiles = ceil(tokens, 16)
-    out, kernel = poisoned(tokens, n), matmul(bits, group, row_tiles)
+    out, kernel = poisoned(tokens, n), matmul(bits, group, row_tiles, "float32")
     traffic = counted(kernel, ((ceil(n, 32), 1), 128), packed.codes, packed.scales, codes, scales, bias, out)
     np.testing.assert_allclose(out, seen @ matrix.T + (bias if len(bias) else 0), rtol=1e-5, atol=1e-5)
-    assert_header(kernel, traffic, N=n, K=k, T=tokens)
+    assert_header(kernel, traffic, N=n, K=k, T=tokens, nbytes=4)
+
+
+@pytest.mark.parametrize("form", ["float16", "bfloat16"])
+def test_results_in_half_precision(form):
+    packed, matrix = weight(4, 9, 128, 32)
+    codes, scales, seen = quantized(RNG.standard_normal((2, 128)).astype(np.float32))
+    for kernel, launch in ((matvec(4, 32, 2, form), (2, 128)), (matmul(4, 32, 1, form), (1, 128))):
+        out = poisoned_format(form, 2, 9)
+        kernel[launch](packed.codes, packed.scales, codes, scales, NO_BIAS, out)
+        np.testing.assert_allclose(from_format(out, form), seen @ matrix.T, **TOLERANCE[form])
 
 
 def test_layouts_of_the_op_set_are_repacked_without_rounding():
@@ -107,7 +117,7 @@ def test_layouts_of_the_op_set_are_repacked_without_rounding():
     x, xs, seen = quantized(np.eye(k, dtype=np.float32)[:8])
     for source in (int4, int8):
         packed, out = packing.pack(source), poisoned(8, 20)
-        matvec(packed.bits, 32, 8)[3, 128](packed.codes, packed.scales, x, xs, NO_BIAS, out)
+        matvec(packed.bits, 32, 8, "float32")[3, 128](packed.codes, packed.scales, x, xs, NO_BIAS, out)
         np.testing.assert_allclose(out, layouts.dequantize(source)[:, :8].T, rtol=1e-5, atol=1e-6)
 
 
@@ -115,16 +125,16 @@ def test_layouts_of_the_op_set_are_repacked_without_rounding():
 def test_embed(bits, group):
     packed, matrix = weight(bits, 19, 256, group)
     ids, out = np.array([18, 0, 7], np.int32), poisoned(3, 256)
-    traffic = counted(embed(bits, group), (2, 128), packed.codes, packed.scales, ids, out)
+    traffic = counted(embed(bits, group, "float32"), (2, 128), packed.codes, packed.scales, ids, out)
     np.testing.assert_allclose(out, matrix[ids], rtol=1e-6, atol=1e-6)
-    assert_header(embed(bits, group), traffic, T=3, K=256, scale_bytes=4 if bits == 4 else 2)
+    assert_header(embed(bits, group, "float32"), traffic, T=3, K=256, scale_bytes=4 if bits == 4 else 2, nbytes=4)
 
 
-@pytest.mark.parametrize("form, weight_form", [("float32", "float32"), ("float32", "bfloat16"), ("float16", "float16")])
+@pytest.mark.parametrize("form, weight_form", [("float32", "float32"), ("float32", "bfloat16"), ("float16", "float16"), ("bfloat16", "bfloat16")])
 def test_dense(form, weight_form):
-    x, w, out = to_format(RNG.standard_normal((3, 72)), form), to_format(RNG.standard_normal((5, 72)), weight_form), poisoned(3, 5)
+    x, w, out = to_format(RNG.standard_normal((3, 72)), form), to_format(RNG.standard_normal((5, 72)), weight_form), poisoned_format(form, 3, 5)
     bias = RNG.standard_normal(5).astype(np.float32)
     traffic = counted(dense(form, weight_form), ((2, 3), 128), x, w, bias, out)
-    np.testing.assert_allclose(out, from_format(x, form) @ from_format(w, weight_form).T + bias, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(from_format(out, form), from_format(x, form) @ from_format(w, weight_form).T + bias, **TOLERANCE[form])
     sizes = {"nbytes": FORMATS[form].nbytes, "weight_nbytes": FORMATS[weight_form].nbytes, "biased": 1}
     assert_header(dense(form, weight_form), traffic, T=3, N=5, K=72, **sizes)

@@ -88,12 +88,14 @@ _PACKED = {4: (_U4, _U4), 8: (_U5, _H4)}
 
 LINEAR = (
     *(Build("linear.activations", "quantize", (rows, _U4, _F3), 128, (WIDE_LOAD, SHUFFLE), (form,)) for form, rows in _ROWS.items()),
-    *(Build("linear.matvec", "matvec", (*_PACKED[bits], _U4, _F3, V, M), 128, (WIDE_LOAD, BYTE_DOT, SHUFFLE), (bits, group, tokens))
+    *(Build("linear.matvec", "matvec", (*_PACKED[bits], _U4, _F3, V, M), 128, (WIDE_LOAD, BYTE_DOT, SHUFFLE), (bits, group, tokens, "float32"))
       for bits, group, tokens in ((4, 32, 1), (4, 32, 4), (4, 32, 8), (4, 64, 1), (4, 128, 1), (8, 32, 1), (8, 32, 8), (8, 128, 1))),
-    *(Build("linear.matmul", "matmul", (*_PACKED[bits], _U4, _F3, V, M), 128, (WIDE_LOAD, INTEGER_MMA), (bits, group, tiles))
+    *(Build("linear.matmul", "matmul", (*_PACKED[bits], _U4, _F3, V, M), 128, (WIDE_LOAD, INTEGER_MMA), (bits, group, tiles, "float32"))
       for bits, group, tiles in ((4, 32, 1), (4, 32, 4), (4, 128, 4), (8, 32, 1), (8, 32, 4), (8, 128, 4))),
-    *(Build("linear.embed", "embed", (*_PACKED[bits], "int32[::1]", M), 128, (), (bits, 32)) for bits in (4, 8)),
-    *(Build("linear.dense", "dense", (_ROWS[form], _ROWS[kept], V, M), 128, (WIDE_LOAD, SHUFFLE), (form, kept))
+    Build("linear.matvec", "matvec", (*_PACKED[4], _U4, _F3, V, M16), 128, (WIDE_LOAD, BYTE_DOT), (4, 32, 1, "float16")),
+    Build("linear.matmul", "matmul", (*_PACKED[4], _U4, _F3, V, _ROWS["bfloat16"]), 128, (WIDE_LOAD, INTEGER_MMA), (4, 32, 2, "bfloat16")),
+    *(Build("linear.embed", "embed", (*_PACKED[bits], "int32[::1]", M), 128, (), (bits, 32, "float32")) for bits in (4, 8)),
+    *(Build("linear.dense", "dense", (_ROWS[form], _ROWS[kept], V, _ROWS[form]), 128, (WIDE_LOAD, SHUFFLE), (form, kept))
       for form, kept in (("float32", "float32"), ("float32", "bfloat16"), ("float16", "float16"), ("bfloat16", "bfloat16"))),
 )
 

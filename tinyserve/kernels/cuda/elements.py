@@ -1,7 +1,7 @@
 """Eight neighbouring elements at a time: how kernels read and write float32, float16 and bfloat16 arrays alike.
 
-`Format` is one way to hold numbers in memory. Its `read8(array, row, column)` gives eight float32; `write8` takes eight. Arrays
-have two axes; columns are a multiple of 8, so that every access is 128 bits wide.
+`Format` is one way to hold numbers in memory. Its `read8(array, row, column)` gives eight float32; `write8` takes eight, `write1` one.
+Arrays have two axes; columns are a multiple of 8, so that every access is 128 bits wide.
 """
 
 from __future__ import annotations
@@ -25,6 +25,16 @@ def _read8_f32(array, row, column):
 def _write8_f32(array, row, column, v):
     store128(array, (row, column), (v[0], v[1], v[2], v[3]))
     store128(array, (row, column + 4), (v[4], v[5], v[6], v[7]))
+
+
+@cuda.jit(device=True)
+def _write1(array, row, column, value):
+    array[row, column] = value
+
+
+@cuda.jit(device=True)
+def _write1_bf16(array, row, column, value):
+    array[row, column] = pack_bf16(value, value) & 0xFFFF
 
 
 @cuda.jit(device=True)
@@ -60,10 +70,11 @@ class Format:
     nbytes: int
     read8: Any
     write8: Any
+    write1: Any
 
 
 FORMATS = {
-    "float32": Format("float32", np.float32, 4, _read8_f32, _write8_f32),
-    "float16": Format("float16", np.float16, 2, _read8_f16, _write8_f16),
-    "bfloat16": Format("bfloat16", np.uint16, 2, _read8_bf16, _write8_bf16),
+    "float32": Format("float32", np.float32, 4, _read8_f32, _write8_f32, _write1),
+    "float16": Format("float16", np.float16, 2, _read8_f16, _write8_f16, _write1),
+    "bfloat16": Format("bfloat16", np.uint16, 2, _read8_bf16, _write8_bf16, _write1_bf16),
 }

@@ -16,16 +16,16 @@ WARPS = 4
 @functools.lru_cache(maxsize=None)
 def dense(form: str, weight_form: str) -> Any:
     """The kernel for activations of one format and weights of another; K a multiple of 8."""
-    read_x, read_w = FORMATS[form].read8, FORMATS[weight_form].read8
+    read_x, read_w, write1 = FORMATS[form].read8, FORMATS[weight_form].read8, FORMATS[form].write1
 
     @cuda.jit
     def dense(x, weight, bias, out):
-        """out[T, N] = x[T, K] @ weight[N, K].T + bias[N], float32; bias may be empty.
+        """out[T, N] = x[T, K] @ weight[N, K].T + bias[N], in x's format; bias may be empty.
 
         Grid: (N / 4, rounded up; T). Block: 128. Warp w owns row w of its 4, lane i columns 8i..8i+7, 8i + 256 ...
         flops: 2 * T * N * K
         global_read_bytes: T * N * K * (nbytes + weight_nbytes) + 4 * T * biased * N
-        global_write_bytes: 4 * T * N
+        global_write_bytes: nbytes * T * N
         """
         token, row, lane = cuda.blockIdx.y, WARPS * cuda.blockIdx.x + cuda.threadIdx.x // 32, cuda.threadIdx.x % 32
         if row < out.shape[1]:
@@ -37,5 +37,5 @@ def dense(form: str, weight_form: str) -> Any:
             if lane == 0:
                 if bias.shape[0] > 0:
                     total += bias[row]
-                out[token, row] = total
+                write1(out, token, row, total)
     return dense

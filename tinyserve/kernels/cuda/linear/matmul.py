@@ -12,15 +12,18 @@ from typing import Any
 from numba import cuda, float32, int32
 
 from ..warp import load64, mma_m16n8k32_s8
+from ..elements import FORMATS
 from .fetch import fetchers
 
 WARPS = 4
 
 
 @functools.lru_cache(maxsize=None)
-def matmul(bits: int, group: int, row_tiles: int) -> Any:
-    """The kernel for weights of 4 or 8 bits in groups of 32, 64 or 128, and CTAs of 16 * row_tiles tokens (1 to 4 tiles)."""
+def matmul(bits: int, group: int, row_tiles: int, form: str) -> Any:
+    """The kernel for weights of 4 or 8 bits in groups of 32, 64 or 128, and CTAs of 16 * row_tiles tokens (1 to 4
+    tiles); results of one format."""
     fetch_codes, fetch_scales = fetchers(bits, group)
+    write1 = FORMATS[form].write1
 
     @cuda.jit
     def matmul(codes, scales, x, x_scales, bias, out):
@@ -29,7 +32,7 @@ def matmul(bits: int, group: int, row_tiles: int) -> Any:
         Grid: (N / 32, T / (16 * row_tiles)), rounded up. Block: 128. Warp w of CTA (i, j) owns 8 rows of W (tile 4i + w) for the CTA's
         tokens: row_tiles results of 16 x 8. Rows of x past T read row T - 1 and are not written.
         flops: 2 * T * N * K
-        global_write_bytes: 4 * T * N
+        global_write_bytes: nbytes * T * N
         """
         sums = cuda.local.array((row_tiles, 4), float32)
         lane = cuda.threadIdx.x % 32
@@ -63,5 +66,5 @@ def matmul(bits: int, group: int, row_tiles: int) -> Any:
                     total = sums[m, i]
                     if bias.shape[0] > 0:
                         total += bias[n]
-                    out[t, n] = total
+                    write1(out, t, n, total)
     return matmul

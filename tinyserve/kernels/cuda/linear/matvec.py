@@ -8,15 +8,17 @@ from typing import Any
 from numba import cuda, float32, int32
 
 from ..warp import dp4a_s8, load64, load128, quad_sum
+from ..elements import FORMATS
 from .fetch import fetchers
 
 WARPS = 4
 
 
 @functools.lru_cache(maxsize=None)
-def matvec(bits: int, group: int, tokens: int) -> Any:
-    """The kernel for weights of 4 or 8 bits in groups of 32, 64 or 128, and 1 to 8 tokens."""
+def matvec(bits: int, group: int, tokens: int, form: str) -> Any:
+    """The kernel for weights of 4 or 8 bits in groups of 32, 64 or 128, 1 to 8 tokens, and results of one format."""
     fetch_codes, fetch_scales = fetchers(bits, group)
+    write1 = FORMATS[form].write1
     outputs = 8 * tokens
 
     @cuda.jit
@@ -27,7 +29,7 @@ def matvec(bits: int, group: int, tokens: int) -> Any:
         its 4 groups 8 columns of row l // 4 (see `packing`). Sums inside a group are integers. bias may be empty.
         flops: 2 * T * N * K
         global_read_bytes: ceil(N, 8) * ceil(K, 128) * 32 * (4 * bits + scale_bytes + T * (32 + 32)) + 4 * T * biased * N
-        global_write_bytes: 4 * T * N
+        global_write_bytes: nbytes * T * N
         shared_reads: ceil(N, 8) * 8 * T * 4
         shared_writes: ceil(N, 8) * 8 * T * 4
         barriers: ceil(N, 8)
@@ -60,5 +62,5 @@ def matvec(bits: int, group: int, tokens: int) -> Any:
             if n < out.shape[1]:
                 if bias.shape[0] > 0:
                     total += bias[n]
-                out[i // 8, n] = total
+                write1(out, i // 8, n, total)
     return matvec

@@ -1,0 +1,89 @@
+"""Where the arrays of a kernel set live: NumPy in the simulator, torch on a GPU. Few methods, so that the ops are written once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .elements import FORMATS
+
+
+class SimulatedMemory:
+    """NumPy arrays; bfloat16 as uint16."""
+
+    name = "cuda-sim"
+    sampling_threads = 32
+
+    def array(self, host: np.ndarray) -> np.ndarray:
+        return np.array(host)
+
+    def numpy(self, array: np.ndarray) -> np.ndarray:
+        return array
+
+    def empty(self, shape: tuple, form: str) -> np.ndarray:
+        """Memory for results, poisoned: what a kernel leaves out is seen."""
+        dtype = np.dtype(FORMATS[form].dtype if form in FORMATS else form)
+        return np.full(shape, np.nan if dtype.kind == "f" else np.iinfo(dtype).max, dtype)
+
+    def zeros(self, shape: tuple, form: str) -> np.ndarray:
+        return np.zeros(shape, FORMATS[form].dtype)
+
+    def form(self, array: np.ndarray) -> str:
+        return {np.dtype(np.uint16): "bfloat16"}.get(array.dtype, array.dtype.name)
+
+    def host(self, array: np.ndarray) -> np.ndarray | None:
+        """The values, where looking at them costs nothing."""
+        return array
+
+    def cast(self, array: Any, form: str) -> np.ndarray:
+        return np.ascontiguousarray(array, form)
+
+    def launch(self, kernel: Any, grid: Any, block: int, *arguments: Any) -> None:
+        kernel[grid, block](*arguments)
+
+
+class TorchMemory:
+    """torch tensors on the current CUDA device; kernels run on torch's current stream."""
+
+    name = "cuda"
+    sampling_threads = 512
+
+    def __init__(self) -> None:
+        import torch
+
+        self.torch = torch
+
+    def array(self, host: np.ndarray) -> Any:
+        return self.torch.from_numpy(np.ascontiguousarray(host)).cuda()
+
+    def numpy(self, array: Any) -> np.ndarray:
+        return (array.float() if array.dtype == self.torch.bfloat16 else array).cpu().numpy()
+
+    def empty(self, shape: tuple, form: str) -> Any:
+        return self.torch.empty(shape, dtype=getattr(self.torch, form), device="cuda")
+
+    def zeros(self, shape: tuple, form: str) -> Any:
+        return self.torch.zeros(shape, dtype=getattr(self.torch, form), device="cuda")
+
+    def form(self, array: Any) -> str:
+        return str(array.dtype).rpartition(".")[2]
+
+    def host(self, array: Any) -> None:
+        """None: reading device memory would stop the stream."""
+
+    def cast(self, array: Any, form: str) -> Any:
+        return self.torch.as_tensor(array, device="cuda").to(getattr(self.torch, form)).contiguous()
+
+    def launch(self, kernel: Any, grid: Any, block: int, *arguments: Any) -> None:
+        from numba import cuda
+
+        stream = cuda.external_stream(self.torch.cuda.current_stream().cuda_stream)
+        kernel[grid, block, stream](*(self._argument(argument) for argument in arguments))
+
+    def _argument(self, value: Any) -> Any:
+        from numba import cuda
+
+        if not isinstance(value, self.torch.Tensor):
+            return value
+        return cuda.as_cuda_array(value.view(self.torch.uint16) if value.dtype == self.torch.bfloat16 else value, sync=False)
