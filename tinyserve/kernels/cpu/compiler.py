@@ -8,9 +8,9 @@ milliseconds; the cache folder is keyed by the sources, so an edited or upgraded
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Callable, Iterator
 
 import numba
 from numba import cfunc, njit, types
@@ -39,7 +39,7 @@ def cached(decorator: Callable, function: Callable):
 
 
 _KEY = _cache_key()
-_REGISTRY: dict[str, "Kernel"] = {}
+_REGISTRY: dict[str, Kernel] = {}
 
 
 class Kernel:

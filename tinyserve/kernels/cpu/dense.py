@@ -4,23 +4,24 @@ y = fma(w_k, x_k, y) for k = 0, 1, 2, … in float32, each output in its own lan
 four tiles at once and many tokens eight tokens a tile: enough independent sums to hide the latency of a fused multiply-add.
 """
 
-from . import simd
+from . import memory, simd
 from .compiler import inline, kernel, template
 from .linear import store_tile
-from .simd import broadcast, fma, load_f32, load_i64, store_f32x16
+from .memory import load_f32, load_i64, store_f32x16
+from .simd import broadcast, fma
 from .team import claim
 
-_stack_block = simd.stack(8 * 64)
+_stack_block = memory.stack(8 * 64)
 
 
 @inline
 def _load_float32(address):
-    return simd.load_f32x16(address)
+    return memory.load_f32x16(address)
 
 
 @inline
 def _load_bfloat16(address):
-    return simd.load_bf16x16(address)
+    return memory.load_bf16x16(address)
 
 
 @template

@@ -11,29 +11,29 @@ import llvmlite.binding as llvm
 import llvmlite.ir as ir
 from numba.core import types
 
-from .simd import _op, call, i32x16, splat, u8x64
+from .vectors import call, i32x16, op, splat, u8x64
 
 VARIANTS = ("avx512vnni", "avx2", "neon", "plain")
-_I8, _I16, _I32 = ir.IntType(8), ir.IntType(16), ir.IntType(32)
+I8, _I16, I32 = ir.IntType(8), ir.IntType(16), ir.IntType(32)
 
 
 def _bytes(builder, quad, count):
     """The four activation bytes in an int32, repeated over `count` bytes."""
-    return builder.bitcast(splat(builder, quad, count // 4), ir.VectorType(_I8, count))
+    return builder.bitcast(splat(builder, quad, count // 4), ir.VectorType(I8, count))
 
 
 def _parts(builder, value, pieces):
     """A vector cut into `pieces` equal vectors."""
     size = value.type.count // pieces
     for piece in range(pieces):
-        mask = ir.Constant(ir.VectorType(_I32, size), list(range(piece * size, (piece + 1) * size)))
+        mask = ir.Constant(ir.VectorType(I32, size), list(range(piece * size, (piece + 1) * size)))
         yield builder.shuffle_vector(value, ir.Constant(value.type, ir.Undefined), mask)
 
 
 def _joined(builder, parts):
     while len(parts) > 1:
         size = parts[0].type.count * 2
-        mask = ir.Constant(ir.VectorType(_I32, size), list(range(size)))
+        mask = ir.Constant(ir.VectorType(I32, size), list(range(size)))
         parts = [builder.shuffle_vector(a, b, mask) for a, b in zip(parts[::2], parts[1::2])]
     return parts[0]
 
@@ -48,7 +48,7 @@ def _pairs_avx2(builder, total, unsigned, signed):
     for codes, x in zip(_parts(builder, unsigned, 2), _parts(builder, signed, 2)):
         pairs = call(builder, "llvm.x86.avx2.pmadd.ub.sw", ir.VectorType(_I16, 16), codes, x)
         ones = ir.Constant(ir.VectorType(_I16, 16), [1] * 16)
-        sums.append(call(builder, "llvm.x86.avx2.pmadd.wd", ir.VectorType(_I32, 8), pairs, ones))
+        sums.append(call(builder, "llvm.x86.avx2.pmadd.wd", ir.VectorType(I32, 8), pairs, ones))
     return builder.add(total, _joined(builder, sums))
 
 
@@ -70,18 +70,18 @@ def _avx2_wide(builder, total, codes, quad):
 
 def _quad_byte(builder, quad, index):
     """Byte `index` of the quad, sign-extended."""
-    return builder.ashr(builder.shl(quad, _I32(24 - 8 * index)), _I32(24))
+    return builder.ashr(builder.shl(quad, I32(24 - 8 * index)), I32(24))
 
 
 def _sum_of_quad(builder, quad, factor):
     total = _quad_byte(builder, quad, 0)
     for index in (1, 2, 3):
         total = builder.add(total, _quad_byte(builder, quad, index))
-    return builder.mul(total, _I32(factor))
+    return builder.mul(total, I32(factor))
 
 
 def _neon_dot(builder, total, codes, quad):
-    four, sixteen = ir.VectorType(_I32, 4), ir.VectorType(_I8, 16)
+    four = ir.VectorType(I32, 4)
     x = _bytes(builder, quad, 16)
     return _joined(builder, [call(builder, "llvm.aarch64.neon.sdot.v4i32.v16i8", four, t, c, x)
                              for t, c in zip(_parts(builder, total, 4), _parts(builder, codes, 4))])
@@ -94,7 +94,7 @@ def _neon_wide(builder, total, codes, quad):
 
 def _plain(builder, total, codes, quad):
     for index in range(4):
-        mask = ir.Constant(ir.VectorType(_I32, 16), [4 * lane + index for lane in range(16)])
+        mask = ir.Constant(ir.VectorType(I32, 16), [4 * lane + index for lane in range(16)])
         column = builder.shuffle_vector(codes, ir.Constant(codes.type, ir.Undefined), mask)
         product = builder.mul(builder.zext(column, i32x16.llvm), splat(builder, _quad_byte(builder, quad, index), 16))
         total = builder.add(total, product)
@@ -120,11 +120,11 @@ _SMALL = {"avx512vnni": _avx512vnni, "avx2": _avx2_small, "neon": _neon_dot, "pl
 _WIDE = {"avx512vnni": _avx512vnni, "avx2": _avx2_wide, "neon": _neon_wide, "plain": _plain}
 
 
-@_op(i32x16, i32x16, u8x64, types.int32)
+@op(i32x16, i32x16, u8x64, types.int32)
 def dot_small(builder, total, codes, quad):
     return _SMALL[VARIANT](builder, total, codes, quad)
 
 
-@_op(i32x16, i32x16, u8x64, types.int32)
+@op(i32x16, i32x16, u8x64, types.int32)
 def dot_wide(builder, total, codes, quad):
     return _WIDE[VARIANT](builder, total, codes, quad)

@@ -3,10 +3,11 @@
 Sums run in 16 lanes over the row and then up one fixed tree, so a row's bits depend on nothing but the row.
 """
 
-from . import simd
+from . import memory, simd
 from .compiler import inline, kernel, template
 from .functions import sigmoid, tanh
-from .simd import add, broadcast, fma, load_f32x16, load_i32, load_i64, load_some, mul, store_f32x16, store_some, sub
+from .memory import load_i32, load_i64, load_some, store_some
+from .simd import add, broadcast, fma, mul, sub
 from .team import claim
 
 
@@ -22,7 +23,7 @@ def _claimed_rows(a, rows):
 def rms_norm(a, thread, threads, barrier):
     """Arguments: chunk, rows, H, x, x_stride, weight, y, y_stride, eps (address)."""
     rows, size, x, x_stride = load_i64(a + 24), load_i64(a + 32), load_i64(a + 40), load_i64(a + 48)
-    weight, y, y_stride, eps = load_i64(a + 56), load_i64(a + 64), load_i64(a + 72), simd.load_f32(load_i64(a + 80))
+    weight, y, y_stride, eps = load_i64(a + 56), load_i64(a + 64), load_i64(a + 72), memory.load_f32(load_i64(a + 80))
     start, stop = _claimed_rows(a, rows)
     while start < rows:
         for row in range(start, stop):
@@ -43,7 +44,7 @@ def rms_norm(a, thread, threads, barrier):
 def layer_norm(a, thread, threads, barrier):
     """Arguments: chunk, rows, H, x, x_stride, weight, y, y_stride, eps (address), bias."""
     rows, size, x, x_stride = load_i64(a + 24), load_i64(a + 32), load_i64(a + 40), load_i64(a + 48)
-    weight, y, y_stride, eps = load_i64(a + 56), load_i64(a + 64), load_i64(a + 72), simd.load_f32(load_i64(a + 80))
+    weight, y, y_stride, eps = load_i64(a + 56), load_i64(a + 64), load_i64(a + 72), memory.load_f32(load_i64(a + 80))
     bias = load_i64(a + 88)
     start, stop = _claimed_rows(a, rows)
     while start < rows:

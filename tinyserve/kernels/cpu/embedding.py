@@ -3,7 +3,8 @@
 from . import simd
 from .compiler import inline, kernel, template
 from .elementwise import _claimed_rows
-from .simd import fma1, load_bf16, load_f16, load_f32, load_i32, load_i64, load_u8, store_f32
+from .memory import load_bf16, load_f16, load_f32, load_i32, load_i64, load_u8, store_f32
+from .simd import fma1
 
 
 @inline

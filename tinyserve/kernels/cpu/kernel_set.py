@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Optional
+from typing import Any, Optional
 
 import numpy as np
 
 from ..layouts import GROUP, TILE, DenseWeight, Int4Weight, Int8Weight, Weight
-from . import attention, dense, elementwise, embedding, linear, sampling
+from . import attention, attention_tiles, dense, elementwise, embedding, linear, sampling, store
 from .dot import VARIANT
-from .program import Machine, address, aligned
+from .program import Machine
 from .team import Team, default_threads
 
 _KV_TYPES = {"float32": np.float32, "float16": np.float16}
@@ -70,7 +70,7 @@ class CpuKernels:
         values = np.zeros((heads, blocks, block_size, head_dim), _KV_TYPES[dtype])
         return keys.transpose(1, 3, 0, 2), values.transpose(1, 2, 0, 3)
 
-    def recorder(self) -> "Machine":
+    def recorder(self) -> Machine:
         return self._machine
 
     def _float(self, value: float) -> np.ndarray:
@@ -183,7 +183,7 @@ class CpuKernels:
     def store_kv(self, k: np.ndarray, v: np.ndarray, slots: np.ndarray, key_cache: np.ndarray, value_cache: np.ndarray) -> None:
         tokens, heads, d = _contiguous_last("k", k).shape
         v = _contiguous_last("v", v)
-        self._machine.call(attention.store_kv, k, k.strides[0], k.strides[1], *_cache_arguments(key_cache, value_cache),
+        self._machine.call(store.store_kv, k, k.strides[0], k.strides[1], *_cache_arguments(key_cache, value_cache),
                            _int32("slots", slots), v, v.strides[0], v.strides[1], tokens, heads, d, key_cache.shape[1])
 
     def attention(self, q: np.ndarray, key_cache: np.ndarray, value_cache: np.ndarray, block_tables: np.ndarray,
@@ -196,8 +196,8 @@ class CpuKernels:
         padded, group = -(-d // 16) * 16, heads // kv_heads
         vectors = max(attention.VECTORS, min(tokens, attention.FEW_ROWS) * group)
         record = padded * 4 + 64
-        each = (attention.TILE * padded + vectors * attention.SPLIT) * 4 + 2 * vectors * record
-        splits = -(-block_tables.shape[1] * p // attention.SPLIT)
+        each = (attention_tiles.TILE * padded + vectors * attention_tiles.SPLIT) * 4 + 2 * vectors * record
+        splits = -(-block_tables.shape[1] * p // attention_tiles.SPLIT)
         few = tokens <= attention.FEW_ROWS
         partials = self._machine.empty((splits * tokens * heads * record,), np.uint8) if few else None
         self._machine.call(

@@ -10,17 +10,17 @@ where s_g is the activation scale of the group, sum_g the sum of its INT8 codes,
 """
 
 from ..layouts import GROUP
-from . import simd
+from . import memory, simd
 from .compiler import inline, kernel, template
 from .dot import dot_small, dot_wide
-from .simd import (add_i32, broadcast, broadcast_i32, fma, high_nibbles, load_bf16x16, load_f16x16, load_f32, load_f32x16, load_i32,
-                   load_i64, load_u8x64, low_nibbles, mul, store_f32x16, sub_i32, to_f32, zero_i32x16)
+from .memory import load_f16x16, load_f32, load_f32x16, load_i32, load_i64, load_u8x64, store_f32x16
+from .simd import add_i32, broadcast, broadcast_i32, fma, high_nibbles, low_nibbles, mul, sub_i32, to_f32, zero_i32x16
 from .team import claim, wait_for_all
 
 BLOCK = 64  # tokens that share one pass over a tile's weights
 SCALES = 16  # bytes that describe one group of one row of activations
 ROWS_EACH = 4  # up to this many rows every thread quantizes its own copy, which is cheaper than meeting at the barrier
-_stack_tile = simd.stack(BLOCK * 64)
+_stack_tile = memory.stack(BLOCK * 64)
 
 
 @inline
@@ -36,13 +36,13 @@ def quantize_row(x, codes, scales, groups, stride):
         poison = simd.sum_lanes(simd.add(mul(a, zero), mul(b, zero)))
         inverse = broadcast(simd.f32(127) / largest if largest > simd.f32(1e-36) else simd.f32(0))  # 127 / 1e-37 is inf
         low, high = simd.to_i32(_rounded(mul(a, inverse))), simd.to_i32(_rounded(mul(b, inverse)))
-        simd.store_as_i8x16(codes, low)
-        simd.store_as_i8x16(codes + 16, high)
+        memory.store_as_i8x16(codes, low)
+        memory.store_as_i8x16(codes + 16, high)
         scale = largest / simd.f32(127) + poison
-        simd.store_f32(scales, scale)
+        memory.store_f32(scales, scale)
         total = simd.sum_lanes_i32(add_i32(low, high))
-        simd.store_f32(scales + 4, scale * simd.f32(total))
-        simd.store_i32(scales + 8, total)
+        memory.store_f32(scales + 4, scale * simd.f32(total))
+        memory.store_i32(scales + 8, total)
         codes += stride * GROUP
         scales += stride * SCALES
 
@@ -141,7 +141,7 @@ def store_tile(a, tile, first, tokens, block):
     else:
         for t in range(tokens):
             for lane in range(rows - tile * 16):
-                simd.store_f32(y + t * y_stride + lane * 4, load_f32(block + t * 64 + lane * 4))
+                memory.store_f32(y + t * y_stride + lane * 4, load_f32(block + t * 64 + lane * 4))
 
 
 @template

@@ -9,7 +9,8 @@ needs the memory of one. This is CUDA graphs' idea with the allocator's private 
 from __future__ import annotations
 
 import math
-from typing import Any, Callable, Optional
+from collections.abc import Callable
+from typing import Any, Optional
 
 import numpy as np
 
@@ -36,7 +37,7 @@ def address(array: np.ndarray) -> int:
 class _Lease:
     """A buffer that returns to its arena when nothing refers to it any more."""
 
-    def __init__(self, arena: "Arena", buffer: np.ndarray, shape: tuple[int, ...], dtype: Any):
+    def __init__(self, arena: Arena, buffer: np.ndarray, shape: tuple[int, ...], dtype: Any):
         self._arena, self._buffer = arena, buffer
         self.__array_interface__ = {"version": 3, "shape": shape, "typestr": np.dtype(dtype).str, "data": (address(buffer), False)}
 

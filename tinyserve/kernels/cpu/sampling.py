@@ -8,10 +8,11 @@ draw lands) are sorted.
 import numpy as np
 from numba import carray
 
-from . import simd
+from . import memory, simd
 from .compiler import inline, kernel
 from .functions import exp, log
-from .simd import add, as_pointer, broadcast, load_f32, load_i32, load_i64, load_some, mul, store_some, sub
+from .memory import as_pointer, load_f32, load_i32, load_i64, load_some, store_some
+from .simd import add, broadcast, mul, sub
 from .team import claim
 
 _INFINITY = float("inf")
@@ -129,7 +130,7 @@ def sample(a, thread, threads, barrier):
             token = _draw(x + row * x_stride, size, temperature, load_i32(load_i64(a + 56) + row * 4),
                           load_f32(load_i64(a + 64) + row * 4), load_f32(load_i64(a + 72) + row * 4),
                           load_f32(load_i64(a + 80) + row * 4), scratch)
-        simd.store_i32(load_i64(a + 88) + row * 4, token)
+        memory.store_i32(load_i64(a + 88) + row * 4, token)
 
 
 @kernel

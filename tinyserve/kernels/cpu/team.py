@@ -18,7 +18,8 @@ import numpy as np
 from numba import njit, types
 
 from .compiler import cached
-from .simd import _I32, _I64, _op, call, load_i64, pointer
+from .memory import load_i64
+from .vectors import I32, I64, call, op, pointer
 
 MAX_THREADS = 64
 _GENERATION, _YIELD = 64, 128
@@ -26,46 +27,46 @@ _SPINS_BEFORE_YIELD = 4096
 
 
 def _atomic_add(builder, address, amount):
-    return builder.atomic_rmw("add", pointer(builder, address, _I64), _I64(amount), "seq_cst")
+    return builder.atomic_rmw("add", pointer(builder, address, I64), I64(amount), "seq_cst")
 
 
-@_op(types.int64, types.int64)
+@op(types.int64, types.int64)
 def claim(builder, arguments):
     """The next chunk of this instruction that nobody has taken: 0, 1, 2, … (the counter is the row's second word)."""
-    return _atomic_add(builder, builder.add(arguments, _I64(8)), 1)
+    return _atomic_add(builder, builder.add(arguments, I64(8)), 1)
 
 
-@_op(types.int64, types.int64)
+@op(types.int64, types.int64)
 def _arrive(builder, address):
     return _atomic_add(builder, address, 1)
 
 
-@_op(types.int64, types.int64)
+@op(types.int64, types.int64)
 def _load_shared(builder, address):
-    return builder.load_atomic(pointer(builder, address, _I64), "seq_cst", 8, typ=_I64)
+    return builder.load_atomic(pointer(builder, address, I64), "seq_cst", 8, typ=I64)
 
 
-@_op(types.void, types.int64, types.int64)
+@op(types.void, types.int64, types.int64)
 def _store_shared(builder, address, value):
-    builder.store_atomic(value, pointer(builder, address, _I64), "seq_cst", 8)
+    builder.store_atomic(value, pointer(builder, address, I64), "seq_cst", 8)
 
 
-@_op(types.void)
+@op(types.void)
 def _pause(builder):
     """Tell the core that it is spinning (nothing where it has no such instruction)."""
     if platform.machine().lower() in ("x86_64", "amd64"):
         call(builder, "llvm.x86.sse2.pause", ir.VoidType())
 
 
-@_op(types.void, types.int64)
+@op(types.void, types.int64)
 def _call_yield(builder, function):
-    kind = ir.FunctionType(_I32, [])
+    kind = ir.FunctionType(I32, [])
     builder.call(pointer(builder, function, kind), [])
 
 
-@_op(types.void, types.int64, types.int64, types.int64, types.int64, types.int64)
+@op(types.void, types.int64, types.int64, types.int64, types.int64, types.int64)
 def _call_kernel(builder, function, arguments, thread, threads, barrier):
-    kind = ir.FunctionType(ir.VoidType(), [_I64] * 4)
+    kind = ir.FunctionType(ir.VoidType(), [I64] * 4)
     builder.call(pointer(builder, function, kind), [arguments, thread, threads, barrier])
 
 
