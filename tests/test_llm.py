@@ -116,7 +116,8 @@ def test_a_stream_adds_up_to_the_whole(llm):
         assert mine[-1].cumulative_logprob == answer.cumulative_logprob and mine[-1].finish_reason == "length"
         assert all(part.finish_reason is part.metrics is None for part in mine[:-1]) and mine[-1].metrics.ttft > 0
     assert deltas[0].prompt_logprobs == whole.prompt_logprobs and deltas[1].prompt_logprobs is None
-    assert tokens(next(llm.stream([{"role": "user", "content": "hi"}], GREEDY))) == tokens(llm.chat([{"role": "user", "content": "hi"}], GREEDY)[0])[:1]
+    chat = [{"role": "user", "content": "hi"}]
+    assert tokens(next(llm.stream(chat, GREEDY))) == tokens(llm.chat(chat, GREEDY)[0])[:1]
 
 
 def test_closing_or_dropping_a_stream_aborts_it(llm):
@@ -229,8 +230,9 @@ def test_one_refused_prompt_stops_the_whole_call(llm):
 
 
 @pytest.mark.parametrize("setting", [
-    {"max_model_len": 1}, {"max_model_len": 257}, {"max_model_len": 10**15}, {"max_model_len": "2k"}, {"max_num_seqs": 0}, {"block_size": 12},
-    {"max_num_batched_tokens": 0}, {"kv_cache_dtype": "fp8"}, {"num_kv_blocks": 1}, {"dtype": "float17"}, {"device": "tpu"},
+    {"max_model_len": 1}, {"max_model_len": 257}, {"max_model_len": 10**15}, {"max_model_len": "2k"}, {"max_num_seqs": 0},
+    {"block_size": 12}, {"max_num_batched_tokens": 0}, {"kv_cache_dtype": "fp8"}, {"num_kv_blocks": 1}, {"dtype": "float17"},
+    {"device": "tpu"},
 ])
 def test_bad_settings_are_refused(folder, setting):
     with pytest.raises(InvalidRequest):

@@ -1,9 +1,10 @@
 """A two-layer random Llama with a byte tokenizer, as a Hugging Face folder; and a decoder that is a function of the tokens so far."""
 
 import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Callable, Sequence
+from typing import Any
 
 import numpy as np
 from safetensors.numpy import save_file

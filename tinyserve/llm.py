@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import secrets
 from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Iterable, Iterator, Mapping, Optional, Sequence, Union
+from typing import Any, Optional, Union
 
 from .cache.pool import blocks_for
 from .engine.engine import Engine, EngineConfig, Progress
@@ -86,7 +87,7 @@ class LLM:
         many = [messages] if isinstance(messages[0], Mapping) else messages
         return self._run([self._read_chat(chat, add_generation_prompt) for chat in many], sampling_params, use_tqdm)
 
-    def stream(self, prompt: Union[Prompt, Sequence[Message]], sampling_params: Optional[SamplingParams] = None) -> "Stream":
+    def stream(self, prompt: Union[Prompt, Sequence[Message]], sampling_params: Optional[SamplingParams] = None) -> Stream:
         """Answer one prompt (or chat) and yield what each step adds: text and token ids are deltas, the last has `finished`.
         Closing the iterator, or dropping it, aborts the request."""
         chat = not isinstance(prompt, (str, Mapping)) and len(prompt) > 0 and isinstance(prompt[0], Mapping)
@@ -99,7 +100,8 @@ class LLM:
         if not 2 <= len(ids) <= self.max_model_len:
             raise InvalidRequest(f"The text has {len(ids)} tokens; a score needs 2 to {self.max_model_len}, the context.")
         # The last token is only ever predicted, so it is held back and looked up among the candidates of the answer.
-        params = SamplingParams(max_tokens=1, temperature=0, prompt_logprobs=0, logprobs=self.config.vocab, ignore_eos=True, detokenize=False)
+        params = SamplingParams(max_tokens=1, temperature=0, prompt_logprobs=0, logprobs=self.config.vocab, ignore_eos=True,
+                                detokenize=False)
         request = self._add(ids[:-1], params)
         progress = self._finish([request], False)[request.id][0]
         if not progress.tokens:
@@ -205,7 +207,7 @@ class Stream(Iterator[RequestOutput]):
         self._unfinished = 0
         self._llm._forget(self.request_id)
 
-    def __enter__(self) -> "Stream":
+    def __enter__(self) -> Stream:
         return self
 
     def __exit__(self, *problem: Any) -> None:

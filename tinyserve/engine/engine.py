@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Callable
+from collections.abc import Sequence as Many
 from dataclasses import dataclass
-from typing import Any, Callable, Optional, Sequence as Many
+from typing import Any, Optional
 
 from ..cache.pool import BlockPool, blocks_for
 from ..cache.store import KVStore

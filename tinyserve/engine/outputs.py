@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from collections.abc import Sequence as Many
 from dataclasses import dataclass
-from typing import Any, Mapping, Optional, Sequence as Many, Union
+from typing import Any, Optional, Union
 
 from ..text.sampler import SampledToken
 from .engine import Progress

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import operator
-from typing import Any, Mapping, Optional, Sequence, TypedDict, Union
+from collections.abc import Mapping, Sequence
+from typing import Any, Optional, TypedDict, Union
 
 from ..errors import InvalidRequest
 

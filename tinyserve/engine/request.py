@@ -22,7 +22,8 @@ class Request:
 
 @dataclass
 class Timeline:
-    """Where a sequence's time went, in seconds; `stalls` is what is left of e2e: steps it did not take part in, and waiting between them."""
+    """Where a sequence's time went, in seconds. What is left of e2e is `stalls`: steps it did not take part in, and the waiting
+    between steps."""
 
     arrival: float
     scheduled: Optional[float] = None

@@ -7,9 +7,10 @@ that the recording reads, and one compiled call computes the rest.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from itertools import accumulate
-from typing import Any, Callable, Iterator, Optional
+from typing import Any, Optional
 
 import numpy as np
 
