@@ -71,17 +71,27 @@ LADDER = (
 _ROWS = {"float32": M, "float16": M16, "bfloat16": "uint16[:,::1]"}
 _WIDE = (WIDE_LOAD, WIDE_STORE)
 
-ELEMENTWISE = tuple(
-    build for form, rows in _ROWS.items() for build in (
+_I1 = "int32[::1]"
+
+
+def _rowwise(form: str) -> tuple[Build, ...]:
+    rows = _ROWS[form]
+    return (
         Build("norms", "rms_norm", (rows, M, "float32", rows), 128, (*_WIDE, SHUFFLE), (form,)),
-        Build("norms", "layer_norm", (rows, M, M, "float32", rows), 128, (*_WIDE, SHUFFLE), (form,)),
-        Build("elementwise", "rope", (rows, "int32[::1]", M, rows), 128, _WIDE, (form,)),
+        Build("elementwise", "rope", (rows, _I1, M, rows), 128, _WIDE, (form,)),
         Build("elementwise", "pointwise", (rows, rows, rows), 128, _WIDE, ("silu_mul", form)),
-        Build("elementwise", "pointwise", (rows, rows, rows), 128, _WIDE, ("add", form)),
-        Build("elementwise", "pointwise", (rows, rows, rows), 128, _WIDE, ("gelu", form)),
-        Build("elementwise", "store_kv", (rows, rows, "int32[::1]", rows, rows), 128, _WIDE, (form, form)),
-        Build("elementwise", "take_rows", (rows, "int32[::1]", M), 128, _WIDE, (form, "float32")),
-    )) + (Build("norms", "log_softmax", (M, M), 128, (SHUFFLE,)),)
+        Build("elementwise", "store_kv", (rows, rows, _I1, rows, rows), 128, _WIDE, (form, form)),
+    )
+
+
+ELEMENTWISE = (
+    *_rowwise("float32"), *_rowwise("float16"), *_rowwise("bfloat16"),
+    Build("norms", "layer_norm", (M16, M, M, "float32", M16), 128, (*_WIDE, SHUFFLE), ("float16",)),
+    Build("norms", "log_softmax", (M, M), 128, (SHUFFLE,)),
+    Build("elementwise", "pointwise", (M16, M16, M16), 128, _WIDE, ("add", "float16")),
+    Build("elementwise", "pointwise", (M16, M16, M16), 128, _WIDE, ("gelu", "float16")),
+    Build("elementwise", "take_rows", (M16, _I1, M), 128, _WIDE, ("float16", "float32")),
+)
 
 _U4, _U5, _H4, _F3 = "uint32[:,:,:,::1]", "uint32[:,:,:,:,::1]", "float16[:,:,:,::1]", "float32[:,:,::1]"
 _PACKED = {4: (_U4, _U4), 8: (_U5, _H4)}
@@ -94,12 +104,12 @@ LINEAR = (
       for bits, group, tiles in ((4, 32, 1), (4, 32, 4), (4, 128, 4), (8, 32, 1), (8, 32, 4), (8, 128, 4))),
     Build("linear.matvec", "matvec", (*_PACKED[4], _U4, _F3, V, M16), 128, (WIDE_LOAD, BYTE_DOT), (4, 32, 1, "float16")),
     Build("linear.matmul", "matmul", (*_PACKED[4], _U4, _F3, V, _ROWS["bfloat16"]), 128, (WIDE_LOAD, INTEGER_MMA), (4, 32, 2, "bfloat16")),
-    *(Build("linear.embed", "embed", (*_PACKED[bits], "int32[::1]", M), 128, (), (bits, 32, "float32")) for bits in (4, 8)),
+    *(Build("linear.embed", "embed", (*_PACKED[bits], _I1, M), 128, (), (bits, 32, "float32")) for bits in (4, 8)),
     *(Build("linear.dense", "dense", (_ROWS[form], _ROWS[kept], V, _ROWS[form]), 128, (WIDE_LOAD, SHUFFLE), (form, kept))
       for form, kept in (("float32", "float32"), ("float32", "bfloat16"), ("float16", "float16"), ("bfloat16", "bfloat16"))),
 )
 
-_F4, _I1 = "float32[:,:,:,::1]", "int32[::1]"
+_F4 = "float32[:,:,:,::1]"
 _PAGED = ("int32[:,::1]", _I1, _I1, "float32", "int32")
 
 ATTENTION = (
@@ -116,6 +126,6 @@ ATTENTION = (
       for form, dim, group in (("float16", 32, 1), ("float16", 64, 3), ("float16", 128, 4), ("bfloat16", 128, 4))),
 )
 
-SAMPLING = (Build("sampling", "sample", (M, V, "int32[::1]", V, V, V, M, "int32[::1]"), 512, (SHUFFLE,), (512,)),)
+SAMPLING = (Build("sampling", "sample", (M, V, _I1, V, V, V, M, _I1), 512, (SHUFFLE,), (512,)),)
 
 BUILDS = LADDER + ELEMENTWISE + LINEAR + ATTENTION + SAMPLING

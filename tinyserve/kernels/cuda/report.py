@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import subprocess
 import sys
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from multiprocessing import get_context
 from typing import Sequence
 
 from .catalog import BUILDS, OPCODES, Build
@@ -58,7 +61,7 @@ def measure(build: Build, arch: str) -> Row:
 
 
 def compile_report(names: Sequence[str] = (), archs: Sequence[str] = ("sm_80", "sm_90")) -> list[Row]:
-    """Compile the catalog (or the kernels named) for each architecture; about a second each. Raises `ToolchainMissing`."""
+    """Compile the catalog (or the kernels named) for each architecture; about a second each and processor. Raises `ToolchainMissing`."""
     command = [sys.executable, "-m", __spec__.name, "--json", *(f"--arch={arch}" for arch in archs), *names]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
@@ -79,7 +82,11 @@ def main(arguments: Sequence[str]) -> None:
     archs = [argument.removeprefix("--arch=") for argument in arguments if argument.startswith("--arch=")] or ["sm_80", "sm_90"]
     names = [argument for argument in arguments if not argument.startswith("--")]
     builds = [build for build in BUILDS if not names or build.name in names]
-    rows = [measure(build, arch) for build in builds for arch in archs]
+    if not builds:
+        raise SystemExit(f"No kernel of the catalog is named {' or '.join(names)}.")
+    tasks = [(build, arch) for build in builds for arch in archs]
+    with ProcessPoolExecutor(min(os.cpu_count() or 1, len(tasks)), get_context("spawn")) as workers:
+        rows = list(workers.map(measure, *zip(*tasks), chunksize=4))
     print(json.dumps([dataclasses.asdict(row) for row in rows]) if "--json" in arguments else table(rows))
 
 

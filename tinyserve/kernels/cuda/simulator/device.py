@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, Callable
 
 import numpy as np
@@ -102,6 +103,8 @@ class SimulatedCuda(kernelapi.FakeCUDAModule):
         self.arguments: Any = None
         self._bases: dict[int, int] = {}
         self._end = ALIGNMENT
+        self._swapped: set[int] = set()
+        self._swaps = contextlib.ExitStack()
 
     threadIdx = property(lambda self: current().thread_dim)
     blockIdx = property(lambda self: current().block_dim)
@@ -123,6 +126,17 @@ class SimulatedCuda(kernelapi.FakeCUDAModule):
         if mask not in (0xFFFFFFFF, -1):
             raise KernelFault("The simulator knows syncwarp of whole warps only: leave the mask out.")
         meet("syncwarp", None, lambda brought: brought)
+
+    def enter(self, function: Callable) -> None:
+        """Let `cuda` mean this object in the module of a device function, until `leave`."""
+        module = id(function.__globals__)
+        if module not in self._swapped:
+            self._swapped.add(module)
+            self._swaps.enter_context(kernelapi.swapped_cuda_module(function, self))
+
+    def leave(self) -> None:
+        self._swapped.clear()
+        self._swaps.close()
 
     def bind(self, function: Callable, arguments: tuple) -> tuple:
         """The kernel's arguments as watched arrays, at addresses that stay the same for every CTA of the launch."""
@@ -155,7 +169,10 @@ class CtaRunner:
         arguments = cuda.bind(self.function, arguments)
         cuda.shared.clear()
         lanes = [self._lane(block_idx, number) for number in range(int(np.prod(self.block_dim)))]
-        Cta(lanes, _tell_meeting).run(lambda: self.function(*arguments))
+        try:
+            Cta(lanes, _tell_meeting).run(lambda: self.function(*arguments))
+        finally:
+            cuda.leave()
         for observer in observers:
             observer.cta_done(lanes)
 
@@ -172,8 +189,21 @@ def _tell_meeting(lanes: list[Lane]) -> None:
         observer.meeting(lanes, lanes[0].waits.name)
 
 
+_plain_call = numba_kernel.FakeCUDAKernel.__call__
+
+
+def _call(kernel: Any, *arguments: Any) -> Any:
+    """A launch, or the call of a device function from a kernel (Numba's own way exchanges `cuda` anew at every call)."""
+    cuda = numba_kernel._get_kernel_context()
+    if cuda is None:
+        return _plain_call(kernel, *arguments)
+    cuda.enter(kernel.fn)
+    return kernel.fn(*arguments)
+
+
 def install() -> None:
     """Make `kernel[grid, block](...)` of Numba's simulator use these lanes and arrays; safe to call again."""
     numba_kernel.FakeCUDAModule = SimulatedCuda
     numba_kernel.BlockManager = CtaRunner
     numba_kernel.InOut = _InPlace
+    numba_kernel.FakeCUDAKernel.__call__ = _call

@@ -7,6 +7,7 @@ be complete is an error at once instead of a hang.
 
 from __future__ import annotations
 
+import contextvars
 import sys
 from dataclasses import dataclass
 from typing import Any, Callable, Optional, Sequence
@@ -28,20 +29,27 @@ class LanesApart(KernelFault):
     """Lanes that had to meet at one barrier or collective were found at different places."""
 
 
-@dataclass
+@dataclass(slots=True)
 class Meeting:
     """What a waiting lane waits for: a named operation at one place of the kernel, with what it brings."""
 
     name: str
-    place: tuple
-    line: str
+    frame: Any
     brings: Any
     settle: Callable[[list], Sequence]
     whole_cta: bool
+    place: tuple
+
+    @property
+    def line(self) -> str:
+        return line_of(self.frame)
 
 
 class Lane:
     """One CUDA thread: its place in the CTA, and how many barriers it has passed."""
+
+    __slots__ = ("thread_idx", "block_idx", "number", "warp", "lane", "waits", "result", "barriers", "warp_barriers", "copies",
+                 "run", "thread_dim", "block_dim")
 
     def __init__(self, thread_idx: tuple, block_idx: tuple, number: int):
         self.thread_idx, self.block_idx, self.number = thread_idx, block_idx, number
@@ -71,9 +79,21 @@ def current() -> Lane:
 def kernel_frame(depth: int = 1) -> Any:
     """The innermost Python frame that belongs to the kernel or one of its device functions."""
     frame = sys._getframe(depth)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(OWN_CODE):
+    while frame.f_back is not None and _is_own(frame):
         frame = frame.f_back
     return frame
+
+
+_own: dict[int, tuple] = {}
+
+
+def _is_own(frame: Any) -> bool:
+    """True for frames of the simulator, the warp layer and Numba, which are no part of a kernel."""
+    code = frame.f_code
+    found = _own.get(id(code))
+    if found is None:
+        found = _own[id(code)] = code, frame.f_globals.get("__name__", "").startswith(OWN_CODE)
+    return found[1]
 
 
 def line_of(frame: Any) -> str:
@@ -97,7 +117,7 @@ def _place(frame: Any) -> tuple:
     """Where in the kernel a frame is, with the calls that led there: the same instruction has the same place in all lanes."""
     place = []
     while frame is not None:
-        if not frame.f_globals.get("__name__", "").startswith(OWN_CODE):
+        if not _is_own(frame):
             place.append(instruction(frame))
         frame = frame.f_back
     return tuple(place)
@@ -109,7 +129,7 @@ def meet(name: str, brings: Any, settle: Callable[[list], Sequence], whole_cta: 
     `settle` gets what the lanes brought, in lane order, and gives one result per lane.
     """
     lane, frame = current(), kernel_frame(2)
-    lane.waits = Meeting(name, _place(frame), line_of(frame), brings, settle, whole_cta)
+    lane.waits = Meeting(name, frame, brings, settle, whole_cta, _place(frame))
     greenlet.getcurrent().parent.switch()
     return lane.result
 
@@ -133,8 +153,11 @@ class Cta:
 
     def run(self, body: Callable[[], None]) -> None:
         """Run `body` in every lane to its end; raises `KernelFault` (with the lane and line) if one fails or cannot go on."""
+        with np.errstate(all="ignore"):
+            context = contextvars.copy_context()
         for lane in self.lanes:
-            lane.run = greenlet.greenlet(lambda: self._guarded(body))
+            lane.run = greenlet.greenlet(body)
+            lane.run.gr_context = context
         try:
             ready = self.lanes
             while ready:
@@ -145,11 +168,6 @@ class Cta:
             for lane in self.lanes:
                 if not lane.run.dead:
                     lane.run.throw()
-
-    @staticmethod
-    def _guarded(body: Callable[[], None]) -> None:
-        with np.errstate(all="ignore"):
-            body()
 
     def _resume(self, lane: Lane) -> None:
         lane.waits = None
@@ -210,7 +228,7 @@ def _deepest_line(error: BaseException) -> str:
     """The kernel line that an exception came through last."""
     line, tb = "?", error.__traceback__
     while tb is not None:
-        if not tb.tb_frame.f_globals.get("__name__", "").startswith(OWN_CODE):
+        if not _is_own(tb.tb_frame):
             line = f"{tb.tb_frame.f_code.co_filename.rpartition('/')[2]}:{tb.tb_lineno}"
         tb = tb.tb_next
     return line
