@@ -97,3 +97,12 @@ def test_few_recordings_are_kept():
     assert len(runner._recordings) == 16
     logits, _ = runner.run(plan(row([2] * 4, 0, 4, [1])))
     assert (logits == TableDecoder.table[2]).all() and len(runner._recordings) == 16
+
+
+def test_wide_recordings_push_out_older_ones_and_whole_prompts_of_logits_are_not_kept():
+    runner = make()
+    for count in range(30, 38):
+        runner.run(plan(*[row([1], 0, 1, [1])] * count))
+    assert [len(each.batch.logit_rows) for each in runner._recordings.values()] == list(range(31, 38))
+    runner.run(plan(row(range(9), 0, 9, [1, 2, 3], prompt_logprobs=0)))
+    assert len(runner._recordings) == 7

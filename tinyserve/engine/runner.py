@@ -20,8 +20,8 @@ from ..kernels.selection import overridden
 from ..models.batch import ForwardBatch
 from .scheduler import Plan, Row
 
-_KEPT_RECORDINGS = 16
-_RECORD_UP_TO = 64  # tokens; a longer step is rarely seen again in the same shape
+# A long step is rarely seen again in the same shape, and each recording holds its own activations and logits.
+_KEPT_TOKENS, _KEPT_RECORDINGS, _KEPT_ROWS = 64, 16, 256
 _FIELDS = [item.name for item in fields(ForwardBatch)]
 Draw = tuple[np.ndarray, ...]  # the arguments of the `sample` op after its logits, [R] each
 
@@ -60,10 +60,9 @@ class Runner:
         if found is None:
             own = None if draw is None else tuple(values.copy() for values in draw)
             found = _Recording(batch, own, recorder.record(lambda: self._step(batch, own)))
-            if len(batch.token_ids) <= _RECORD_UP_TO:
+            if len(batch.token_ids) <= _KEPT_TOKENS and len(batch.logit_rows) <= len(batch.context_lengths):
                 self._recordings[key] = found
-                if len(self._recordings) > _KEPT_RECORDINGS:
-                    self._recordings.popitem(last=False)
+                self._forget_oldest()
             return found
         self._recordings.move_to_end(key)
         for name in _FIELDS:
@@ -71,6 +70,12 @@ class Runner:
         for held, values in zip(found.draw or (), draw or ()):
             held[...] = values
         return found
+
+    def _forget_oldest(self) -> None:
+        rows = sum(len(each.batch.logit_rows) for each in self._recordings.values())
+        while len(self._recordings) > _KEPT_RECORDINGS or rows > _KEPT_ROWS:
+            _, oldest = self._recordings.popitem(last=False)
+            rows -= len(oldest.batch.logit_rows)
 
     def build(self, rows: tuple[Row, ...]) -> ForwardBatch:
         """The whole batch, as host arrays. The table is as wide as the longest context needs, rounded up to a power of two."""
