@@ -89,7 +89,7 @@ class Paged:
 
 def paged(ops: Any, sequences: list[tuple[np.ndarray, np.ndarray, np.ndarray]], block_size: int, dtype: str = "float32",
           window: int = 0, seed: int = 0) -> Paged:
-    """Lay sequences of (q[R,Hq,D], k[L,Hk,D], v[L,Hk,D]) into a cache with shuffled blocks; whatever no row sees is NaN."""
+    """Lay sequences of (q[R,Hq,D], k[L,Hk,D], v[L,Hk,D]) into a cache of shuffled blocks; what no row sees is NaN."""
     lengths = [len(k) for _, k, _ in sequences]
     heads, d = sequences[0][1].shape[1:]
     needed = [-(-length // block_size) for length in lengths]
@@ -103,9 +103,12 @@ def paged(ops: Any, sequences: list[tuple[np.ndarray, np.ndarray, np.ndarray]], 
         where = tables[s, at // block_size], at % block_size
         keys[where], values[where] = k[at], v[at]
     starts = np.concatenate([[0], np.cumsum([len(q) for q, _, _ in sequences])]).astype(np.int32)
-    return Paged(np.concatenate([q for q, _, _ in sequences]), keys, values, tables, starts, np.array(lengths, np.int32))
+    q = np.concatenate([q for q, _, _ in sequences])
+    return Paged(q, keys, values, tables, starts, np.array(lengths, np.int32))
 
 
-def sequence(rows: int, length: int, heads: int, kv_heads: int, d: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def sequence(rows: int, length: int, heads: int, kv_heads: int, d: int,
+             seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Random (q, k, v) of one sequence whose last `rows` tokens are asked about."""
-    return (floats(rows, heads, d, seed=seed, scale=2), floats(length, kv_heads, d, seed=seed + 1), floats(length, kv_heads, d, seed=seed + 2))
+    k, v = (floats(length, kv_heads, d, seed=seed + i) for i in (1, 2))
+    return floats(rows, heads, d, seed=seed, scale=2), k, v

@@ -12,8 +12,8 @@ from tinyserve.kernels.reference.sampling import kept_distribution
 ORACLE = ReferenceKernels()
 # Largest error allowed, as a share of the row's largest value (float32 sums, our own exp; 0: the same bits).
 TOLERANCES = {
-    "embed": 0, "take_rows": 0, "store_kv": 0, "add": 0, "rms_norm": 1e-6, "layer_norm": 2e-6, "rope": 3e-7, "silu_mul": 1e-6,
-    "gelu": 1e-6, "linear float32": 3e-6, "linear bfloat16": 3e-6, "linear int8": 1e-6, "linear int4": 1e-6,
+    "embed": 0, "take_rows": 0, "store_kv": 0, "add": 0, "rms_norm": 1e-6, "layer_norm": 2e-6, "rope": 3e-7,
+    "silu_mul": 1e-6, "gelu": 1e-6, "linear float32": 3e-6, "linear bfloat16": 3e-6, "linear int8": 1e-6, "linear int4": 1e-6,
     "attention": 3e-6, "attention of large scores": 3e-4, "log_softmax": 1e-6,
 }
 SMALLEST = 1e-40  # below float32's normal numbers
@@ -45,7 +45,7 @@ def agree(name: str, got: np.ndarray, want: torch.Tensor, size: np.ndarray | Non
     np.testing.assert_array_equal(np.where(finite, 0, got), np.where(finite, 0, want))
     size = np.abs(np.where(finite, want, 0)).max(-1, keepdims=True) if size is None else np.abs(size)
     error = np.abs(np.where(finite, got, 0) - np.where(finite, want, 0))
-    assert (error <= TOLERANCES[name] * size + SMALLEST).all(), f"{name}: error {(error / np.maximum(size, SMALLEST)).max():.2e}"
+    assert (error <= TOLERANCES[name] * size + SMALLEST).all(), f"{name}: {(error / np.maximum(size, SMALLEST)).max():.2e}"
 
 
 def same(ops, name: str, *arguments, label: str = "", size: np.ndarray | None = None) -> None:
@@ -252,6 +252,10 @@ def test_log_softmax(ops):
     same(ops, "log_softmax", strided(logits))
 
 
+def as_float32(*values: float) -> list[float]:
+    return [float(np.float32(value)) for value in values]
+
+
 def draw(ops, logits, temperature, top_k, top_p, min_p, uniforms):
     rows = len(logits)
     settings = [np.full(rows, x, np.float32) for x in (temperature, top_p, min_p)]
@@ -267,7 +271,7 @@ def test_sample_draws_from_the_oracles_distribution(ops, size, temperature, top_
     uniforms = np.array([0, 0.3, 0.77, 1 - 2**-24])
     ids = draw(ops, logits, temperature, top_k, top_p, min_p, uniforms)
     for row, token, u in zip(logits, ids, uniforms):
-        p, order = kept_distribution(torch.from_numpy(row), *(float(np.float32(x)) if x is not top_k else x for x in (temperature, top_k, top_p, min_p)))
+        p, order = kept_distribution(torch.from_numpy(row), *as_float32(temperature), top_k, *as_float32(top_p, min_p))
         at = order.tolist().index(token)
         above = p[:at].sum()
         assert above - 1e-5 <= u <= above + p[at] + 1e-5
@@ -310,7 +314,7 @@ def test_wrong_shapes_are_refused(ops):
     with pytest.raises(ValueError, match="multiple"):
         ops.attention(floats(1, 3, 8), *ops.new_cache(2, 4, 2, 8, "float32"), ints(1)[None], ints(0, 1), ints(1), 1.0)
     with pytest.raises(ValueError, match="new_cache"):
-        ops.store_kv(floats(1, 2, 8), floats(1, 2, 8), ints(0), np.zeros((2, 4, 2, 8), np.float32), np.zeros((2, 4, 2, 8), np.float32))
+        ops.store_kv(floats(1, 2, 8), floats(1, 2, 8), ints(0), floats(2, 4, 2, 8), floats(2, 4, 2, 8))
     with pytest.raises(ValueError, match="power of two"):
         ops.new_cache(2, 12, 2, 8, "float32")
     with pytest.raises(ValueError, match="int32"):

@@ -82,7 +82,8 @@ def every_op(ops, dtype: str) -> dict[str, np.ndarray]:
     ops.store_kv(heads, heads, ints(0, 3, 4, 9, 15), *caches)
     return {
         "embed": ops.embed(ints(0, 32), weight), "rms_norm": ops.rms_norm(x, gain, 1e-5),
-        "layer_norm": ops.layer_norm(x, gain, gain, 1e-5), "add": ops.add(x, x), "rope": ops.rope(heads, heads, ints(0, 1, 2, 3, 8), angles)[1],
+        "layer_norm": ops.layer_norm(x, gain, gain, 1e-5), "add": ops.add(x, x),
+        "rope": ops.rope(heads, heads, ints(0, 1, 2, 3, 8), angles)[1],
         "silu_mul": ops.silu_mul(x[:, :32], x[:, 32:]), "gelu": ops.gelu(x), "linear": ops.linear(x, weight, gain[:33]),
         "take_rows": ops.take_rows(x, ints(4, 4)), "store_kv": caches[0], "attention": ops.attention(*case.arguments(), 0.2),
         "sample": ops.sample(x, plain[0], np.zeros(5, np.int32), *plain[1:]), "log_softmax": ops.log_softmax(x),

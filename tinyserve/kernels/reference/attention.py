@@ -23,7 +23,7 @@ def attention(q: Tensor, key_cache: Tensor, value_cache: Tensor, block_tables: T
     for s, length in enumerate(context_lengths.tolist()):
         begin, end = query_start[s : s + 2].tolist()
         if begin < end:
-            first = max(0, length - (end - begin) - window + 1) if window else 0  # no row sees a position before this one
+            first = max(0, length - (end - begin) - window + 1) if window else 0  # no row sees further back
             k = gather(key_cache, block_tables[s], first, length)
             v = gather(value_cache, block_tables[s], first, length)
             y[begin:end] = attend(q[begin:end], k, v, scale, window)
@@ -38,7 +38,9 @@ def gather(cache: Tensor, table: Tensor, first: int, stop: int) -> Tensor:
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, scale: float, window: int = 0) -> Tensor:
-    """One sequence: q[R,Hq,D] are the last R rows of the context k, v[L,Hk,D] -> [R,Hq,D]. Hq/Hk query heads share a key head."""
+    """One sequence: q[R,Hq,D] are the last R rows of the context k, v[L,Hk,D] -> [R,Hq,D].
+
+    Each key head serves Hq/Hk query heads."""
     group = q.shape[1] // k.shape[1]
     k, v = (x.double().repeat_interleave(group, 1) for x in (k, v))  # [L, Hq, D]
     scores = torch.einsum("rhd,lhd->hrl", q.double(), k) * scale
@@ -48,7 +50,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, scale: float, window: int = 0) -> Te
 
 
 def visible(rows: int, length: int, window: int = 0) -> Tensor:
-    """[rows, length] booleans: the row at position p sees positions max(0, p - window + 1)..p (window 0: all up to p)."""
+    """[rows, length] booleans: the row at position p sees max(0, p - window + 1)..p (window 0: all up to p)."""
     row = torch.arange(length - rows, length)[:, None]
     column = torch.arange(length)
     causal = column <= row

@@ -25,9 +25,9 @@ def linear(x: Tensor, weight: Weight, bias: Optional[Tensor] = None) -> Tensor:
 def quantize_activations(x: Tensor) -> tuple[Tensor, Tensor]:
     """x[T,K] -> codes[T,K/32,32] in -127..127 and scales[T,K/32], both float64: x is about scale * code.
 
-    scale = max|x| / 127 in float32; a code is x * (127 / max|x|) in float32, rounded to the nearest integer, ties to even.
-    A group of zeros has scale 0; where max|x| is below 1e-36 (127 / max|x| could overflow) all codes are 0. A group with a NaN
-    or an infinity has scale NaN, so that the bad value reaches the output.
+    scale = max|x| / 127 in float32; a code is x * (127 / max|x|) in float32, rounded to the nearest integer, ties to
+    even. A group of zeros has scale 0; where max|x| is below 1e-36 (127 / max|x| could overflow) all codes are 0. A
+    group with a NaN or an infinity has scale NaN, so that the bad value reaches the output.
     """
     groups = x.float().reshape(len(x), x.shape[1] // GROUP, GROUP)
     largest = groups.abs().amax(-1, keepdim=True)

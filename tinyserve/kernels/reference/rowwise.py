@@ -38,8 +38,8 @@ def add(x: Tensor, y: Tensor) -> Tensor:
 
 
 def rope(q: Tensor, k: Tensor, positions: Tensor, cos_sin: Tensor) -> tuple[Tensor, Tensor]:
-    """Turn each pair (x[i], x[i + D/2]) of q[T,Hq,D] and k[T,Hk,D] by its position's angle; cos_sin[positions, D] holds D/2
-    cosines, then D/2 sines."""
+    """Turn each pair (x[i], x[i + D/2]) of q[T,Hq,D] and k[T,Hk,D] by its position's angle; cos_sin[positions, D] holds
+    D/2 cosines, then D/2 sines."""
     angles = cos_sin.double()[positions.long()][:, None]  # [T, 1, D]: the same for every head
     cosines, sines = angles.chunk(2, -1)
 

@@ -11,7 +11,8 @@ def log_softmax(logits: Tensor) -> Tensor:
     return torch.log_softmax(logits.double(), -1).to(logits.dtype)
 
 
-def sample(logits: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor, uniforms: Tensor) -> Tensor:
+def sample(logits: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor,
+           uniforms: Tensor) -> Tensor:
     """logits[S,V] -> ids[S]; -1 where a logit is NaN or +inf, or all are -inf (there is nothing to choose from)."""
     settings = zip(*(x.tolist() for x in (temperature, top_k, top_p, min_p, uniforms)))
     return torch.tensor([_sample_row(row.double(), *rest) for row, rest in zip(logits, settings)], dtype=torch.int32)
@@ -26,11 +27,12 @@ def _sample_row(logits: Tensor, temperature: float, top_k: int, top_p: float, mi
     return int(order[torch.searchsorted(kept.cumsum(0), uniform, right=True).clamp(max=len(kept) - 1)])
 
 
-def kept_distribution(logits: Tensor, temperature: float, top_k: int, top_p: float, min_p: float) -> tuple[Tensor, Tensor]:
+def kept_distribution(logits: Tensor, temperature: float, top_k: int, top_p: float,
+                      min_p: float) -> tuple[Tensor, Tensor]:
     """What one row's draw chooses from: (probabilities, ids), in order of falling probability, ties by rising id.
 
-    Each step sees what the one before it kept, made to sum to 1 again: top_k keeps the k likeliest; top_p the fewest of the
-    likeliest that together reach top_p; min_p those at least min_p times as likely as the likeliest.
+    Each step sees what the one before it kept, made to sum to 1 again: top_k keeps the k likeliest; top_p the fewest of
+    the likeliest that together reach top_p; min_p those at least min_p times as likely as the likeliest.
     """
     p, order = torch.sort(torch.softmax(logits.double() / temperature, -1), descending=True, stable=True)
     if top_k > 0:
