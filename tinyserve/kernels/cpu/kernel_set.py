@@ -7,7 +7,7 @@ from typing import Any, Optional
 import numpy as np
 
 from ..layouts import GROUP, TILE, DenseWeight, Int4Weight, Int8Weight, Weight
-from . import attention, attention_tiles, dense, elementwise, embedding, linear, sampling, store
+from . import attention, attention_tiles, dense, elementwise, embedding, linear, probes, sampling, store
 from .dot import VARIANT
 from .program import Machine
 from .team import Team, default_threads
@@ -72,6 +72,14 @@ class CpuKernels:
 
     def recorder(self) -> Machine:
         return self._machine
+
+    def read_bandwidth(self) -> float:
+        """Bytes a second that these threads read from memory, measured once."""
+        return probes.read_bandwidth(self._machine.team)
+
+    def dot_rate(self) -> float:
+        """Operations a second of the INT8 dot instruction on these threads (a product is two), measured once."""
+        return probes.dot_rate(self._machine.team)
 
     def _float(self, value: float) -> np.ndarray:
         """A float where a kernel can read it, kept as long as this kernel set."""

@@ -168,3 +168,9 @@ def low_nibbles(builder, a):
 @op(u8x64, u8x64)
 def high_nibbles(builder, a):
     return builder.lshr(a, ir.Constant(u8x64.llvm, [4] * 64))
+
+
+@op(i32x16, u8x64)
+def as_words(builder, a):
+    """The same 512 bits as 16 integers."""
+    return builder.bitcast(a, i32x16.llvm)
