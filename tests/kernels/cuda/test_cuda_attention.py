@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-
 from cuda_checks import TOLERANCE, assert_header, assert_no_races, counted, from_format, poisoned, poisoned_format, to_format
+
 from tinyserve.kernels.cuda.attention.decode import first_seen, paged_decode
 from tinyserve.kernels.cuda.attention.flash import flash_prefill
 from tinyserve.kernels.cuda.attention.merge import merge_splits
@@ -74,9 +74,11 @@ def decode(batch, split, window=0, most=1):
     out = poisoned_format(batch.form, len(batch.q), batch.heads * batch.head_dim)
     first = paged_decode(batch.form, batch.cache_form, batch.head_dim, batch.group, batch.block, split)
     launch = (splits, batch.key_heads, rows), 128
-    one = counted(first, launch, batch.q, *batch.caches, batch.tables, batch.query_start, batch.lengths, batch.scale, window, most, partial, weights)
+    places = batch.query_start, batch.lengths
+    one = counted(first, launch, batch.q, *batch.caches, batch.tables, *places, batch.scale, window, most, partial, weights)
     second = merge_splits(batch.form, batch.head_dim, split)
-    two = counted(second, (ceil(rows * batch.heads * batch.head_dim // 8, 128), 128), partial, weights, batch.query_start, batch.lengths, window, most, out)
+    launch = ceil(rows * batch.heads * batch.head_dim // 8, 128), 128
+    two = counted(second, launch, partial, weights, *places, window, most, out)
     return out, (first, one), (second, two)
 
 
@@ -160,7 +162,7 @@ def test_flash_prefill(form, heads, key_heads, head_dim, window, sequences):
     out, kernel, launch, arguments = flash(batch, window)
     traffic = counted(kernel, launch, *arguments)
     np.testing.assert_allclose(from_format(out, form), batch.exact(window), **TOLERANCE[form])
-    assert_header(kernel, traffic, tiles=key_tiles(batch, window), rows=len(batch.q), G=batch.group, D=head_dim, Hk=key_heads, T=len(batch.q))
+    assert_header(kernel, traffic, tiles=key_tiles(batch, window), rows=len(batch.q), G=batch.group, D=head_dim, Hk=key_heads)
 
 
 def test_flash_prefill_has_no_races():

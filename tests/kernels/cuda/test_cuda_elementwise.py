@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
+from cuda_checks import TOLERANCE, assert_header, assert_no_races, counted, from_format, poisoned_format, to_format
 
-from cuda_checks import assert_header, assert_no_races, counted, from_format, poisoned_format, to_format, TOLERANCE
 from tinyserve.kernels.cuda import elementwise, norms
 from tinyserve.kernels.cuda.elements import FORMATS
 from tinyserve.kernels.cuda.header import ceil
@@ -73,7 +73,9 @@ def test_pointwise_survives_large_values():
         np.testing.assert_allclose(out, EXACT[operation](x.astype(np.float64), x.astype(np.float64)), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("form, cache_form", [("float32", "float32"), ("float32", "float16"), ("float16", "float16"), ("bfloat16", "bfloat16")])
+@pytest.mark.parametrize("form, cache_form", [
+    ("float32", "float32"), ("float32", "float16"), ("float16", "float16"), ("bfloat16", "bfloat16"),
+])
 def test_store_kv_writes_its_slots_and_no_other(form, cache_form):
     k, v = to_format(normal(3, 32), form), to_format(normal(3, 32), form)
     key_cache, value_cache = poisoned_format(cache_form, 7, 32), poisoned_format(cache_form, 7, 32)
@@ -110,4 +112,5 @@ def test_take_rows(form, out_form):
     x, rows, out = to_format(normal(5, 16), form), np.array([4, 0, 4], np.int32), poisoned_format(out_form, 3, 16)
     traffic = counted(elementwise.take_rows(form, out_form), (1, 128), x, rows, out)
     np.testing.assert_allclose(from_format(out, out_form), from_format(x, form)[rows], **TOLERANCE[out_form])
-    assert_header(elementwise.take_rows(form, out_form), traffic, R=3, H=16, nbytes=FORMATS[form].nbytes, out_nbytes=FORMATS[out_form].nbytes)
+    sizes = {"nbytes": FORMATS[form].nbytes, "out_nbytes": FORMATS[out_form].nbytes}
+    assert_header(elementwise.take_rows(form, out_form), traffic, R=3, H=16, **sizes)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from cuda_checks import TOLERANCE
 
 from tinyserve.engine.engine import Engine, EngineConfig
 from tinyserve.kernels import layouts
@@ -65,14 +66,15 @@ def test_attention_agrees_with_the_cpu(form):
     starts = np.concatenate([[0], np.cumsum(rows)]).astype(np.int32)
     tables = np.array([[1, 2, 0], [3, 4, 5], [6, 7, 0]], np.int32)
     q, k, v = normal(9, 4, head_dim), normal(20, 2, head_dim, seed=1), normal(20, 2, head_dim, seed=2)
-    slots = np.concatenate([tables[s, np.arange(n) // block] * block + np.arange(n) % block for s, n in enumerate(lengths)]).astype(np.int32)
+    slots = [tables[s, at // block] * block + at % block for s, at in enumerate(map(np.arange, lengths))]
+    slots = np.concatenate(slots).astype(np.int32)
     outputs = []
     for ops, kind in ((CPU, np.float32), (SIM, form)):
         caches = ops.new_cache(8, block, 2, head_dim, "float32" if ops is CPU else form)
         ops.store_kv(k.astype(kind), v.astype(kind), slots, *caches)
         outputs.append(ops.attention(q.astype(kind), *caches, tables, starts, lengths, head_dim**-0.5, 4))
     assert outputs[1].dtype == form
-    np.testing.assert_allclose(outputs[1].astype(np.float32), outputs[0], rtol=2e-5 if form == "float32" else 3e-3, atol=3e-3 * (form != "float32") + 2e-6)
+    np.testing.assert_allclose(outputs[1].astype(np.float32), outputs[0], **TOLERANCE[form])
 
 
 def test_sampling_agrees_with_the_cpu():

@@ -2,11 +2,10 @@
 
 import numpy as np
 import pytest
+from cuda_checks import assert_header, assert_no_races, counted, poisoned
 
 from tinyserve.kernels.cuda.header import ceil, expected
 from tinyserve.kernels.cuda.ladder import coalescing, matmul, matvec, reduction, softmax, transpose, vector_add
-
-from cuda_checks import assert_header, assert_no_races, counted, poisoned
 
 RNG = np.random.default_rng(3)
 

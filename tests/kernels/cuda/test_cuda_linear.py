@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-
 from cuda_checks import TOLERANCE, assert_header, assert_no_races, counted, from_format, poisoned, poisoned_format, to_format
+
 from tinyserve.kernels import layouts
 from tinyserve.kernels.cuda.elements import FORMATS
 from tinyserve.kernels.cuda.header import ceil
@@ -130,9 +130,12 @@ def test_embed(bits, group):
     assert_header(embed(bits, group, "float32"), traffic, T=3, K=256, scale_bytes=4 if bits == 4 else 2, nbytes=4)
 
 
-@pytest.mark.parametrize("form, weight_form", [("float32", "float32"), ("float32", "bfloat16"), ("float16", "float16"), ("bfloat16", "bfloat16")])
+@pytest.mark.parametrize("form, weight_form", [
+    ("float32", "float32"), ("float32", "bfloat16"), ("float16", "float16"), ("bfloat16", "bfloat16"),
+])
 def test_dense(form, weight_form):
-    x, w, out = to_format(RNG.standard_normal((3, 72)), form), to_format(RNG.standard_normal((5, 72)), weight_form), poisoned_format(form, 3, 5)
+    x, w = to_format(RNG.standard_normal((3, 72)), form), to_format(RNG.standard_normal((5, 72)), weight_form)
+    out = poisoned_format(form, 3, 5)
     bias = RNG.standard_normal(5).astype(np.float32)
     traffic = counted(dense(form, weight_form), ((2, 3), 128), x, w, bias, out)
     np.testing.assert_allclose(from_format(out, form), from_format(x, form) @ from_format(w, weight_form).T + bias, **TOLERANCE[form])

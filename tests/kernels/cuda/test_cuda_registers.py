@@ -28,7 +28,9 @@ def test_float16_pairs():
     np.testing.assert_array_equal(halves(warp.fma_f16x2(*bits)), fused)
 
 
-@pytest.mark.parametrize("value, rounded", [(1.0, 1.0), (1.00390625, 1.0), (1.01171875, 1.015625), (-3.0e38, -3.00406e38), (np.inf, np.inf)])
+@pytest.mark.parametrize("value, rounded", [
+    (1.0, 1.0), (1.00390625, 1.0), (1.01171875, 1.015625), (-3.0e38, -3.00406e38), (np.inf, np.inf),
+])
 def test_bfloat16_rounds_to_nearest_even(value, rounded):
     low, high = warp.unpack_bf16(warp.pack_bf16(value, -value))
     assert low == pytest.approx(rounded, rel=1e-4) and high == -low

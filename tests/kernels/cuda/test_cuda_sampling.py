@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-
 from cuda_checks import assert_no_races, poisoned
+
 from tinyserve.kernels.cuda.sampling import sample
 
 RNG = np.random.default_rng(13)
@@ -12,7 +12,8 @@ RNG = np.random.default_rng(13)
 def run(logits, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, uniforms=None, threads=32):
     logits = np.ascontiguousarray(logits, np.float32)
     rows = len(logits)
-    options = [np.full(rows, value, kind) for value, kind in ((temperature, np.float32), (top_k, np.int32), (top_p, np.float32), (min_p, np.float32))]
+    options = [np.full(rows, temperature, np.float32), np.full(rows, top_k, np.int32)]
+    options += [np.full(rows, value, np.float32) for value in (top_p, min_p)]
     uniforms = np.zeros(rows, np.float32) if uniforms is None else np.asarray(uniforms, np.float32)
     ids = poisoned(rows, dtype=np.int32)
     sample(threads)[rows, threads](logits, *options, uniforms, poisoned(*logits.shape), ids)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional, Sequence
+from collections.abc import Sequence
+from typing import Any, Optional
 
 import numpy as np
 
@@ -27,7 +28,8 @@ def check_rows(memory: Any, name: str, x: Any, forms: Sequence[str] = tuple(FORM
     refuse(form not in forms, f"{name} is {form}; it must be {' or '.join(forms)}.")
     refuse(x.shape[-1] % multiple, f"{name} has {x.shape[-1]} columns; they must be a multiple of {multiple}.")
     step = x.strides[-1] // x.itemsize if isinstance(x, np.ndarray) else x.stride(-1)
-    refuse(step != 1 and x.shape[-1] > 1 and 0 not in x.shape, f"{name} must have neighbouring values in its last axis; make it contiguous.")
+    apart = step != 1 and x.shape[-1] > 1 and 0 not in x.shape
+    refuse(apart, f"{name} must have neighbouring values in its last axis; make it contiguous.")
     return form
 
 

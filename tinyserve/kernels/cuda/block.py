@@ -20,7 +20,7 @@ def _max(a, b):
     return max(a, b)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _reduction(threads: int, within: Any, combine: Any) -> Any:
     warps = threads // 32
 

@@ -20,7 +20,7 @@ LOG2_E = 1.4426950408889634
 GELU_SCALE, GELU_CUBE = 2 * LOG2_E * math.sqrt(2 / math.pi), 0.044715
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def rope(form: str) -> Any:
     """The kernel for x and out of one format; cos_sin is float32."""
     read8, write8, table8 = FORMATS[form].read8, FORMATS[form].write8, FORMATS["float32"].read8
@@ -70,7 +70,7 @@ def _gelu(x, _):
 OPERATIONS = {"silu_mul": _silu_mul, "add": _add, "gelu": _gelu}
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def pointwise(operation: str, form: str) -> Any:
     """The kernel of "silu_mul" (gate * sigmoid(gate) * up), "add" or "gelu" (of x alone: give x twice) for one format."""
     read8, write8, f = FORMATS[form].read8, FORMATS[form].write8, OPERATIONS[operation]
@@ -91,7 +91,7 @@ def pointwise(operation: str, form: str) -> Any:
     return pointwise
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def store_kv(form: str, cache_form: str) -> Any:
     """The kernel that writes k and v of one format into caches of another."""
     read8, write8 = FORMATS[form].read8, FORMATS[cache_form].write8
@@ -112,7 +112,7 @@ def store_kv(form: str, cache_form: str) -> Any:
     return store_kv
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def take_rows(form: str, out_form: str) -> Any:
     """The kernel that copies chosen rows of one format into another."""
     read8, write8 = FORMATS[form].read8, FORMATS[out_form].write8

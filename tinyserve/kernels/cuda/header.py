@@ -31,7 +31,7 @@ def formulas(kernel: Any) -> dict[str, str]:
 def expected(kernel: Any, **sizes: int) -> dict[str, int]:
     """The counts that the header promises for these sizes; an unknown size raises `NameError`."""
     names = {"__builtins__": {}, "ceil": ceil, "min": min, "max": max, "sum": sum, **sizes}
-    return {name: eval(expression, names) for name, expression in formulas(kernel).items()}  # noqa: S307: our own docstrings
+    return {name: eval(expression, names) for name, expression in formulas(kernel).items()}
 
 
 def differences(kernel: Any, traffic: Any, **sizes: int) -> dict[str, tuple[int, int]]:

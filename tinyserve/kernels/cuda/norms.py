@@ -31,7 +31,7 @@ def _squares8(v, mean):
     return (a * a + b * b + c * c + d * d) + (e * e + f * f + g * g + h * h)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def rms_norm(form: str) -> Any:
     """The kernel for x and out of one format; weight is float32."""
     read8, write8, weight8 = FORMATS[form].read8, FORMATS[form].write8, FORMATS["float32"].read8
@@ -60,7 +60,7 @@ def rms_norm(form: str) -> Any:
     return rms_norm
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def layer_norm(form: str) -> Any:
     """The kernel for x and out of one format; weight and bias are float32."""
     read8, write8, weight8 = FORMATS[form].read8, FORMATS[form].write8, FORMATS["float32"].read8

@@ -11,10 +11,10 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
-from typing import Sequence
 
 from .catalog import BUILDS, OPCODES, Build
 from .occupancy import ARCHITECTURES, occupancy

@@ -1,8 +1,9 @@
 """Choosing the next token without sorting the vocabulary.
 
-Weights e^((x - max) / temperature) are in (0, 1], and the bits of such floats are ordered like the floats. So a prefix of the order "falling
-weight, then rising id" is a pair (bits, id), and where it ends is found by bisection: count or add up what lies before a guess, halve,
-31 times over the bits and log2(V) times over the ids of equal weights. Every sum is made in a fixed order, so draws are repeatable.
+Weights e^((x - max) / temperature) are in (0, 1], and the bits of such floats are ordered like the floats. So a prefix of the
+order "falling weight, then rising id" is a pair (bits, id), and where it ends is found by bisection: count or add up what lies
+before a guess, halve, 31 times over the bits and log2(V) times over the ids of equal weights. Every sum is made in a fixed
+order, so draws are repeatable.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ INFINITY = float("inf")
 SMALLEST = 1e-30
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def sample(threads: int) -> Any:
     """The kernel with CTAs of `threads` threads (512 on a GPU; the simulator is quicker with 32)."""
     warps = threads // 32

@@ -10,10 +10,11 @@ import importlib.util
 import re
 import subprocess
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Callable
+from typing import Any
 
 from ...errors import TinyserveError
 from .mode import compile_for_real

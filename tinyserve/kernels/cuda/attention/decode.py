@@ -48,7 +48,7 @@ def place_of(row, query_start, lengths):
     return sequence, end - query_start[sequence], lengths[sequence] - end + row + 1
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def paged_decode(form: str, cache_form: str, head_dim: int, heads_per_key: int, block_size: int, split: int) -> Any:
     """The kernel for q of one format and caches of another; head_dim 16 to 256, a power of two; heads_per_key query heads share a
     key head; blocks hold block_size positions; a CTA sums `split` of them."""

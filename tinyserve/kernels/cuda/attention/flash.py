@@ -24,7 +24,7 @@ KINDS = {
 }
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def tile_tools(head_dim: int, block_size: int) -> tuple:
     """(swizzled, fetch) for tiles of [keys, head_dim] 16-bit numbers in shared memory."""
     rows_a_line, pieces = max(1, 64 // head_dim), head_dim // 8
@@ -49,7 +49,7 @@ def tile_tools(head_dim: int, block_size: int) -> tuple:
     return swizzled, fetch
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def score_tools(form: str, head_dim: int, swizzled: Any) -> tuple:
     """(multiply_keys, multiply_values) for one warp's 16 rows."""
     _, pack, mma = KINDS[form]
@@ -89,7 +89,7 @@ def score_tools(form: str, head_dim: int, swizzled: Any) -> tuple:
     return multiply_keys, multiply_values
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def softmax_tools(head_dim: int) -> tuple:
     """(mask, weigh) on one warp's scores; each lane holds two rows, `half` 0 and 1."""
     key_tiles, column_tiles = TILE_ELEMENTS // head_dim // 8, head_dim // 8
@@ -125,7 +125,7 @@ def softmax_tools(head_dim: int) -> tuple:
     return mask, weigh
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def flash_prefill(form: str, head_dim: int, heads_per_key: int, block_size: int) -> Any:
     """The kernel for float16 or bfloat16, head_dim 32, 64 or 128, and heads_per_key query heads that share a key head."""
     dtype, pack, _ = KINDS[form]

@@ -12,7 +12,7 @@ from ..warp import exp2, reciprocal
 from .decode import FAR_BELOW, first_seen, place_of
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def merge_splits(form: str, head_dim: int, split: int) -> Any:
     """The kernel that writes out in one format."""
     write8, read8, lanes = FORMATS[form].write8, FORMATS["float32"].read8, head_dim // 8
@@ -24,7 +24,7 @@ def merge_splits(form: str, head_dim: int, split: int) -> Any:
         Grid: T * Hq * D/8 / 128, rounded up. Block: 128. A thread owns 8 columns of one head of a row. rows: those served.
         global_write_bytes: rows * Hq * D * nbytes
         """
-        heads, splits = weights.shape[2], weights.shape[1]
+        heads = weights.shape[2]
         piece = cuda.grid(1)
         row, head, column = piece // (heads * lanes), piece // lanes % heads, 8 * (piece % lanes)
         if row >= weights.shape[0]:
@@ -44,5 +44,6 @@ def merge_splits(form: str, head_dim: int, split: int) -> Any:
             e, f, g, h = e * keep + v[4] * weight, f * keep + v[5] * weight, g * keep + v[6] * weight, h * keep + v[7] * weight
             top, total = higher, total * keep + weights[row, part, head, 1] * weight
         share = reciprocal(total) if total > zero else zero
-        write8(out, row, head * (8 * lanes) + column, (a * share, b * share, c * share, d * share, e * share, f * share, g * share, h * share))
+        result = a * share, b * share, c * share, d * share, e * share, f * share, g * share, h * share
+        write8(out, row, head * (8 * lanes) + column, result)
     return merge_splits

@@ -13,7 +13,7 @@ from ..warp import exp2, reciprocal, warp_sum
 LOG2_E = 1.4426950408889634
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def attention_online(head_dim: int) -> Any:
     """The kernel for a head of head_dim float32 numbers, a multiple of 32."""
     each = head_dim // 32

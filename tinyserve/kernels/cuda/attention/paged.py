@@ -27,7 +27,8 @@ class PagedAttention:
     def __init__(self, memory: Any, split: int = SPLIT):
         self.memory, self.split = memory, split
 
-    def __call__(self, q: Any, key_cache: Any, value_cache: Any, tables: Any, query_start: Any, lengths: Any, scale: float, window: int) -> Any:
+    def __call__(self, q: Any, key_cache: Any, value_cache: Any, tables: Any, query_start: Any, lengths: Any, scale: float,
+                 window: int) -> Any:
         """q[T, Hq, D] -> [T, Hq, D] in q's format."""
         memory = self.memory
         tokens, heads, head_dim = q.shape

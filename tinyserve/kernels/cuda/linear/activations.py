@@ -34,7 +34,7 @@ def _not_a_number(v):
     return bad + shfl_xor(bad, 2)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def quantize(form: str) -> Any:
     """The kernel for activations of one format."""
     read8 = FORMATS[form].read8

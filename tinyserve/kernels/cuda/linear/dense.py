@@ -13,7 +13,7 @@ from ..warp import warp_sum
 WARPS = 4
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def dense(form: str, weight_form: str) -> Any:
     """The kernel for activations of one format and weights of another; K a multiple of 8."""
     read_x, read_w, write1 = FORMATS[form].read8, FORMATS[weight_form].read8, FORMATS[form].write1

@@ -11,7 +11,7 @@ from ..elements import FORMATS
 from ..warp import unpack_f16
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def embed(bits: int, group: int, form: str) -> Any:
     """The kernel for packed weights of 4 or 8 bits in groups of 32, 64 or 128, and rows of one format."""
     write1, per_tile = FORMATS[form].write1, 128 // group

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Callable
+from collections.abc import Callable
 
 from numba import cuda, float32
 
@@ -70,7 +70,7 @@ SCALES = {
 }
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def fetchers(bits: int, group: int) -> tuple[Callable, Callable]:
     """(codes, scales) for a kind of packed weight: `codes(array, tile, block, lane)` -> 8 registers, (low, high) of each group;
     `scales(array, tile, block, row)` -> 4 scales and 4 minimums."""

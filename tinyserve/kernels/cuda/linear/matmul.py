@@ -11,14 +11,14 @@ from typing import Any
 
 from numba import cuda, float32, int32
 
-from ..warp import load64, mma_m16n8k32_s8
 from ..elements import FORMATS
+from ..warp import load64, mma_m16n8k32_s8
 from .fetch import fetchers
 
 WARPS = 4
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def matmul(bits: int, group: int, row_tiles: int, form: str) -> Any:
     """The kernel for weights of 4 or 8 bits in groups of 32, 64 or 128, and CTAs of 16 * row_tiles tokens (1 to 4
     tiles); results of one format."""

@@ -7,14 +7,14 @@ from typing import Any
 
 from numba import cuda, float32, int32
 
-from ..warp import dp4a_s8, load64, load128, quad_sum
 from ..elements import FORMATS
+from ..warp import dp4a_s8, load64, load128, quad_sum
 from .fetch import fetchers
 
 WARPS = 4
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def matvec(bits: int, group: int, tokens: int, form: str) -> Any:
     """The kernel for weights of 4 or 8 bits in groups of 32, 64 or 128, 1 to 8 tokens, and results of one format."""
     fetch_codes, fetch_scales = fetchers(bits, group)

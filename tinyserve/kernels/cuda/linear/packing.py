@@ -71,7 +71,8 @@ def pack_int8(codes: np.ndarray, scales: np.ndarray, group: int = GROUP, order: 
     """codes[N, K] int8, scales[N, K/group] float16; group 32, 64 or 128 -> `PackedWeight`."""
     words = np.ascontiguousarray(_words(codes.view(np.uint8))).view(np.uint32)[..., 0]
     tiles = words.reshape(*words.shape[:2], 32, 2, 4).transpose(0, 1, 3, 2, 4)
-    return PackedWeight(8, group, np.ascontiguousarray(tiles), np.ascontiguousarray(_scales(scales, group), np.float16), *codes.shape, order)
+    tile_scales = np.ascontiguousarray(_scales(scales, group), np.float16)
+    return PackedWeight(8, group, np.ascontiguousarray(tiles), tile_scales, *codes.shape, order)
 
 
 def pack(weight: layouts.Weight) -> PackedWeight:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import contextvars
 import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Callable, Optional, Sequence
+from typing import Any, Optional
 
 import greenlet
 import numpy as np

@@ -16,7 +16,7 @@ class Observer(Protocol):
 
     def launch(self, kernel: Any, grid: tuple, block: tuple) -> None: ...
 
-    def access(self, lane: Lane, kind: str, array: "WatchedArray", address: int, nbytes: int, frame: Any) -> None: ...
+    def access(self, lane: Lane, kind: str, array: WatchedArray, address: int, nbytes: int, frame: Any) -> None: ...
 
     def meeting(self, lanes: list[Lane], name: str) -> None: ...
 
@@ -92,7 +92,7 @@ class WatchedArray:
             raise KernelFault(f"{current()} used index {index} of '{self.name}', whose shape is {self.data.shape}: guard the "
                               f"access with a bound (line {kernel_frame(3).f_lineno}).") from None
 
-    def _view(self, part: np.ndarray) -> "WatchedArray":
+    def _view(self, part: np.ndarray) -> WatchedArray:
         return WatchedArray(part, self.space, self.name, self.address + pointer(part) - pointer(self.data))
 
     def address_of(self, index: Any) -> int:

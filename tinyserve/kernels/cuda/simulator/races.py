@@ -8,9 +8,10 @@ the end of the issuing lane's `cp_async_wait`: reading the target in between is 
 from __future__ import annotations
 
 import linecache
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Iterator
+from typing import Any
 
 from .lanes import Lane
 from .memory import WatchedArray, observers

@@ -8,9 +8,10 @@ instruction, the same time round, are one request, as the hardware issues them: 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Iterator, Sequence
+from typing import Any
 
 from .lanes import Lane, instruction, line_of
 from .memory import WatchedArray, observers

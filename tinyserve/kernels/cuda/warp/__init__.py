@@ -16,9 +16,10 @@ Copy: `cp_async(shared, index, source, index, valid)`: 16 bytes from global to s
 Memory: `load128`, `load64(array, index)` -> a tuple of 4 or 2 registers (float32 from float32 arrays), `load32` -> one register;
     `load128_once`: global data that no one writes and that is read once; `store128`, `store64(array, index, words)`, `store32`.
     `index` is an integer or a tuple, aligned to the width and never negative.
-Registers: `pack_f16(low, high)`, `unpack_f16`, `pack_bf16`, `unpack_bf16`, `float_bits`, `bits_float`, `u32`, `i32` (wrapping casts), `round_i32` (to nearest even),
-    `sub_f16x2`, `mul_f16x2`, `fma_f16x2`, `fma_bf16x2`, `dp4a_s8(a, b, c)`, `dp4a_u8s8` (c + four byte products), `byte_permute`, and
-    `exp2`, `rsqrt`, `reciprocal` at the processor's own precision (relative error below 2^-22).
+Registers: `pack_f16(low, high)`, `unpack_f16`, `pack_bf16`, `unpack_bf16`, `float_bits`, `bits_float`, `u32`, `i32` (wrapping
+    casts), `round_i32` (to nearest even), `sub_f16x2`, `mul_f16x2`, `fma_f16x2`, `fma_bf16x2`, `dp4a_s8(a, b, c)`, `dp4a_u8s8`
+    (c + four byte products), `byte_permute`, and `exp2`, `rsqrt`, `reciprocal` at the processor's own precision (relative error
+    below 2^-22).
 """
 
 from .doors import *  # noqa: F401,F403

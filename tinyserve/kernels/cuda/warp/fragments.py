@@ -6,7 +6,7 @@ that one lane holds: item 2r and 2r+1 are the low and high half of 16-bit regist
 
 from __future__ import annotations
 
-from typing import Callable
+from collections.abc import Callable
 
 A_SHAPE_16, B_SHAPE_16, C_SHAPE = (16, 16), (16, 8), (16, 8)
 A_SHAPE_8, B_SHAPE_8 = (16, 32), (32, 8)

@@ -9,7 +9,18 @@ from numba.cuda.extending import intrinsic
 from numba.cuda.typing import signature
 
 from .emit import (
-    F32, I32, MEMORY, asm, check_index, element, integer, joined, pack, pieces, require, shared_address,
+    F32,
+    I32,
+    MEMORY,
+    asm,
+    check_index,
+    element,
+    integer,
+    joined,
+    pack,
+    pieces,
+    require,
+    shared_address,
 )
 
 REGISTER = types.uint32

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -26,7 +27,8 @@ def shfl_up(value: Any, lane: int) -> Any:
 
 
 def shfl_down(value: Any, lane: int) -> Any:
-    return meet("shfl_down", (value, int(lane)), lambda all_: [all_[i + step if i + step < 32 else i][0] for i, (_, step) in enumerate(all_)])
+    return meet("shfl_down", (value, int(lane)),
+                lambda all_: [all_[i + step if i + step < 32 else i][0] for i, (_, step) in enumerate(all_)])
 
 
 def ballot(predicate: Any) -> int:
