@@ -13,7 +13,7 @@ from tinyserve.kernels.cpu.dot import supported_variants
 
 HERE = Path(__file__).parent
 # (dot instruction, processor that LLVM compiles for; "": this one)
-OTHERS = (("avx2", ""), ("plain", ""), ("avx2", "haswell"), ("plain", "ivybridge"))
+OTHERS = (("avx2", ""), ("plain", ""), ("avx2", "haswell"), ("plain", "ivybridge"), ("plain", "generic"))
 
 
 def digests(variant: str, processor: str = "") -> dict[str, str]:

@@ -17,12 +17,13 @@ from numba import cfunc, njit, types
 
 from ...paths import cache_dir
 from .dot import VARIANT
+from .half import HARDWARE
 
 SIGNATURE = types.void(types.int64, types.int64, types.int64, types.int64)
 
 
 def _cache_key() -> str:
-    digest = hashlib.sha256(f"{numba.__version__} {VARIANT}".encode())
+    digest = hashlib.sha256(f"{numba.__version__} {VARIANT} {HARDWARE}".encode())
     for source in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(source.read_bytes())
     return digest.hexdigest()[:16]

@@ -4,6 +4,7 @@ import llvmlite.ir as ir
 from numba.core import types
 from numba.extending import intrinsic
 
+from .half import narrow, widen
 from .vectors import F16, F32, I8, I32, I64, call, f32x16, i32x16, op, pointer, splat, u8x64
 
 
@@ -39,7 +40,7 @@ def load_f32(builder, address):
 
 @op(types.float32, types.int64)
 def load_f16(builder, address):
-    return builder.fpext(_load(builder, address, F16, 2), F32)
+    return widen(builder, _load(builder, address, F16, 2))
 
 
 @op(types.float32, types.int64)
@@ -55,7 +56,7 @@ def store_f32(builder, address, value):
 
 @op(types.void, types.int64, types.float32)
 def store_f16(builder, address, value):
-    builder.store(builder.fptrunc(value, F16), pointer(builder, address, F16), align=2)
+    builder.store(narrow(builder, value), pointer(builder, address, F16), align=2)
 
 
 @op(types.void, types.int64, types.int32)
@@ -70,7 +71,7 @@ def load_f32x16(builder, address):
 
 @op(f32x16, types.int64)
 def load_f16x16(builder, address):
-    return builder.fpext(_load(builder, address, ir.VectorType(F16, 16), 2), f32x16.llvm)
+    return widen(builder, _load(builder, address, ir.VectorType(F16, 16), 2))
 
 
 @op(f32x16, types.int64)
@@ -87,7 +88,7 @@ def store_f32x16(builder, address, value):
 @op(types.void, types.int64, f32x16)
 def store_f16x16(builder, address, value):
     half = ir.VectorType(F16, 16)
-    builder.store(builder.fptrunc(value, half), pointer(builder, address, half), align=2)
+    builder.store(narrow(builder, value), pointer(builder, address, half), align=2)
 
 
 def _first_lanes(builder, count):
