@@ -3,7 +3,7 @@
 import numpy as np
 
 from tinyserve.kernels.cuda.header import differences
-from tinyserve.kernels.cuda.simulator import count_traffic, find_races
+from tinyserve.kernels.cuda.simulator import count_traffic, find_races, shuffled_lanes
 
 
 def poisoned(*shape, dtype=np.float32):
@@ -26,9 +26,14 @@ def assert_header(kernel, traffic, **sizes):
 
 
 def assert_no_races(kernel, launch, *arguments):
+    """No race is found, and another order of the lanes gives the same bits (the last argument is the output)."""
     with find_races() as found:
         kernel[launch](*arguments)
     assert not found.races, found.report()
+    first = arguments[-1].tobytes()
+    with shuffled_lanes(1):
+        kernel[launch](*arguments)
+    assert arguments[-1].tobytes() == first, "the result depends on the order in which lanes run"
 
 
 TOLERANCE = {

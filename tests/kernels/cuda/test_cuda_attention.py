@@ -11,6 +11,7 @@ from tinyserve.kernels.cuda.attention.naive import attention_naive
 from tinyserve.kernels.cuda.attention.online import attention_online
 from tinyserve.kernels.cuda.elements import FORMATS
 from tinyserve.kernels.cuda.header import ceil
+from tinyserve.kernels.cuda.simulator import find_races
 
 RNG = np.random.default_rng(11)
 LOG2_E = 1.4426950408889634
@@ -116,6 +117,12 @@ def test_decode_reads_the_cache_once_and_little_else():
     ideal = 2 * 512 * 64 * 2 + batch.q.nbytes + len(batch.q) * 3 * 64 * 2
     moved = 32 * sum(part.distinct_read_sectors + part.write_sectors for part in (one, two))
     assert moved <= 1.05 * ideal, moved / ideal
+
+
+def test_decode_has_no_races():
+    with find_races() as found:
+        decode(Batch([(1, 21), (1, 3)], 2, 1, 16, "float32"), 8)
+    assert not found.races, found.report()
 
 
 def test_decode_leaves_longer_chunks_to_flash():

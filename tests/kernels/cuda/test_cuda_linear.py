@@ -7,6 +7,7 @@ from cuda_checks import TOLERANCE, assert_header, assert_no_races, counted, from
 from tinyserve.kernels import layouts
 from tinyserve.kernels.cuda.elements import FORMATS
 from tinyserve.kernels.cuda.header import ceil
+from tinyserve.kernels.cuda.kernel_set import simulated_kernels
 from tinyserve.kernels.cuda.linear import activations, packing
 from tinyserve.kernels.cuda.linear.dense import dense
 from tinyserve.kernels.cuda.linear.embed import embed
@@ -15,7 +16,7 @@ from tinyserve.kernels.cuda.linear.matmul import matmul
 from tinyserve.kernels.cuda.linear.matvec import matvec
 
 RNG = np.random.default_rng(7)
-NO_BIAS = np.zeros(0, np.float32)
+NO_BIAS, NO_ORDER = np.zeros(0, np.float32), np.zeros(0, np.int32)
 
 
 def weight(bits, n, k, group):
@@ -34,8 +35,9 @@ def quantized(x):
     tokens, k = x.shape
     blocks = ceil(k, 128)
     codes, scales = poisoned(tokens, blocks, 4, 8, dtype=np.uint32), poisoned(tokens, 4 * blocks, 2)
-    traffic = counted(activations.quantize("float32"), (ceil(tokens * blocks * 16, 128), 128), x, codes, scales)
-    assert_header(activations.quantize("float32"), traffic, T=tokens, K=k, nbytes=4)
+    kernel = activations.quantize("float32", False)
+    traffic = counted(kernel, (ceil(tokens * blocks * 16, 128), 128), x, NO_ORDER, codes, scales)
+    assert_header(kernel, traffic, T=tokens, K=k, nbytes=4, reordered=0)
     natural = codes.view(np.int8).reshape(tokens, blocks, 4, 4, 2, 4).transpose(0, 1, 3, 4, 2, 5).reshape(tokens, -1)
     np.testing.assert_allclose(scales[..., 1], scales[..., 0] * natural.reshape(tokens, -1, 32).sum(2), rtol=1e-6)
     return codes, scales, natural[:, :k] * np.repeat(scales[..., 0].astype(np.float64), 32, 1)[:, :k]
@@ -97,6 +99,24 @@ def test_matmul(bits, group, n, k, tokens):
     traffic = counted(kernel, ((ceil(n, 32), 1), 128), packed.codes, packed.scales, codes, scales, bias, out)
     np.testing.assert_allclose(out, seen @ matrix.T + (bias if len(bias) else 0), rtol=1e-5, atol=1e-5)
     assert_header(kernel, traffic, N=n, K=k, T=tokens, nbytes=4)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_act_order_gathers_the_activations(form):
+    """GPTQ with g_idx: columns of a group lie apart in W, and together in the packed weight."""
+    k, group = 128, 32
+    codes, group_of = RNG.integers(0, 16, (9, k)).astype(np.uint8), RNG.permutation(np.repeat(np.arange(4), group))
+    scales, zeros = RNG.uniform(0.01, 0.02, (9, 4)).astype(np.float16), RNG.integers(0, 16, (9, 4))
+    minimums = (-scales * zeros).astype(np.float16)
+    matrix = codes * scales[:, group_of].astype(np.float64) + minimums[:, group_of]
+    together, order = packing.by_group(codes, group_of)
+    ops = simulated_kernels()
+    weight = ops.upload(packing.pack_int4(together, scales, minimums, group, order))
+    x = to_format(RNG.standard_normal((2, k)), form)
+    out = from_format(ops.linear(x, weight), form)
+    np.testing.assert_allclose(out, from_format(x, form) @ matrix.T, atol=0.05 * np.abs(out).max())
+    plain = ops.upload(packing.pack_int4(together, scales, minimums, group))
+    np.testing.assert_array_equal(ops.linear(x, weight), ops.linear(np.ascontiguousarray(x[:, order]), plain))
 
 
 @pytest.mark.parametrize("form", ["float16", "bfloat16"])

@@ -5,7 +5,7 @@ import pytest
 from numba import cuda, float32, uint8
 
 from tinyserve.kernels.cuda import warp
-from tinyserve.kernels.cuda.simulator import KernelFault, count_traffic, find_races, record_steps
+from tinyserve.kernels.cuda.simulator import KernelFault, count_traffic, find_races, record_steps, shuffled_lanes
 from tinyserve.kernels.cuda.simulator.traffic import shared_passes
 
 X = np.arange(1024, dtype=np.float32)
@@ -191,6 +191,16 @@ def test_steps_show_shared_memory_at_each_barrier():
     assert [step.name for step in recorder.steps] == ["syncthreads"] * 4
     assert [step.block for step in recorder.steps] == [(0, 0, 0)] * 2 + [(1, 0, 0)] * 2
     assert [list(step.shared.values())[0][5] for step in recorder.steps] == [5, 6, 5, 6]
+
+
+def test_another_order_of_lanes_shows_what_depends_on_it():
+    def results(kernel, *extra):
+        out = [np.zeros(64, np.float32) for _ in range(3)]
+        for seed, each in enumerate(out):
+            with shuffled_lanes(seed):
+                kernel[1, 64](X, each, *extra)
+        return {each.tobytes() for each in out}
+    assert len(results(reverse, True)) == 1 and len(results(reverse, False)) == 3
 
 
 @cuda.jit

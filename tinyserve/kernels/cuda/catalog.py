@@ -97,7 +97,9 @@ _U4, _U5, _H4, _F3 = "uint32[:,:,:,::1]", "uint32[:,:,:,:,::1]", "float16[:,:,:,
 _PACKED = {4: (_U4, _U4), 8: (_U5, _H4)}
 
 LINEAR = (
-    *(Build("linear.activations", "quantize", (rows, _U4, _F3), 128, (WIDE_LOAD, SHUFFLE), (form,)) for form, rows in _ROWS.items()),
+    *(Build("linear.activations", "quantize", (rows, _I1, _U4, _F3), 128, (WIDE_LOAD, SHUFFLE), (form, False))
+      for form, rows in _ROWS.items()),
+    Build("linear.activations", "quantize", (M16, _I1, _U4, _F3), 128, (SHUFFLE,), ("float16", True)),
     *(Build("linear.matvec", "matvec", (*_PACKED[bits], _U4, _F3, V, M), 128, (WIDE_LOAD, BYTE_DOT, SHUFFLE),
             (bits, group, tokens, "float32"))
       for bits, group, tokens in ((4, 32, 1), (4, 32, 4), (4, 32, 8), (4, 64, 1), (4, 128, 1), (8, 32, 1), (8, 32, 8), (8, 128, 1))),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Optional
 
 import numpy as np
@@ -48,7 +48,7 @@ class CudaKernels:
     def __init__(self, memory: Any, activations: str = "float32"):
         self.memory, self.activations, self.name = memory, activations, memory.name
         self._attention = PagedAttention(memory)
-        self._no_bias = memory.array(np.zeros(0, np.float32))
+        self._no_bias, self._no_order = memory.array(np.zeros(0, np.float32)), memory.array(np.zeros(0, np.int32))
         self.array, self.numpy = memory.array, memory.numpy
 
     def _launch(self, kernel: Any, units: int, *arguments: Any) -> None:
@@ -58,8 +58,7 @@ class CudaKernels:
 
     def weight(self, packed: layouts.Weight) -> Any:
         if not isinstance(packed, layouts.DenseWeight):
-            mine = pack(packed)
-            return PackedWeight(mine.bits, mine.group, self.array(mine.codes), self.array(mine.scales), mine.rows, mine.columns)
+            return self.upload(pack(packed))
         matrix = layouts.unpack_dense(packed)
         form = "bfloat16" if matrix.dtype == np.uint16 else "float32"
         if self.name == "cuda":
@@ -67,6 +66,11 @@ class CudaKernels:
             data = (data.view(self.memory.torch.bfloat16) if form == "bfloat16" else data).to(getattr(self.memory.torch, self.activations))
             return DenseRows(data, self.activations, packed.rows, packed.columns)
         return DenseRows(self.array(matrix), form, packed.rows, packed.columns)
+
+    def upload(self, mine: PackedWeight) -> PackedWeight:
+        """A packed weight where the kernels can read it."""
+        order = None if mine.order is None else self.array(mine.order)
+        return replace(mine, codes=self.array(mine.codes), scales=self.array(mine.scales), order=order)
 
     def new_cache(self, blocks: int, block_size: int, heads: int, head_dim: int, dtype: str) -> tuple[Any, Any]:
         refuse(dtype not in ("float32", "float16", "bfloat16"), f"KV dtype {dtype!r} is not one of float32, float16, bfloat16.")
@@ -82,6 +86,7 @@ class CudaKernels:
 
     def embed(self, ids: Any, weight: Any) -> Any:
         check_indices(self.memory, "ids", ids, weight.rows)
+        refuse(getattr(weight, "order", None) is not None, "an embedding cannot have its columns in another order (act-order).")
         out = self.memory.empty((len(ids), weight.columns), self.activations)
         if isinstance(weight, DenseRows):
             kernel = elementwise.take_rows(weight.form, self.activations)
@@ -172,7 +177,8 @@ class CudaKernels:
         refuse(weight.columns % 32, f"the weight has {weight.columns} columns; a quantized one needs a multiple of 32.")
         tokens, blocks = len(x), ceil(weight.columns, 128)
         codes, scales = self.memory.empty((tokens, blocks, 4, 8), "uint32"), self.memory.empty((tokens, 4 * blocks, 2), "float32")
-        self._launch(quantize(form), tokens * blocks * 16, x, codes, scales)
+        order = self._no_order if weight.order is None else weight.order
+        self._launch(quantize(form, weight.order is not None), tokens * blocks * 16, x, order, codes, scales)
         arguments = weight.codes, weight.scales, codes, scales, bias, out
         if tokens <= MATVEC_TOKENS:
             self.memory.launch(matvec(weight.bits, weight.group, tokens, form), ceil(weight.rows, 8), BLOCK, *arguments)

@@ -122,9 +122,10 @@ def paged_decode(form: str, cache_form: str, head_dim: int, heads_per_key: int, 
                     sums[g, i] += shfl_xor(sums[g, i], step)
                 step *= 2
             if lane < lanes:
-                shared_tops[warp, g], shared_totals[warp, g] = tops[g], totals[g]
                 for i in range(8):
                     shared_sums[warp, g, column + i] = sums[g, i]
+            if lane == 0:
+                shared_tops[warp, g], shared_totals[warp, g] = tops[g], totals[g]
         cuda.syncthreads()
         for item in range(cuda.threadIdx.x, G * D, 32 * WARPS):
             g, d = item // D, item % D

@@ -35,17 +35,36 @@ def _not_a_number(v):
 
 
 @functools.cache
-def quantize(form: str) -> Any:
-    """The kernel for activations of one format."""
-    read8 = FORMATS[form].read8
+def _in_order(read8: Any) -> Any:
+    @cuda.jit(device=True)
+    def read(x, order, row, column):
+        return read8(x, row, column)
+    return read
+
+
+@functools.cache
+def _gather8(read1: Any) -> Any:
+    @cuda.jit(device=True)
+    def read(x, order, row, column):
+        return (read1(x, row, order[column]), read1(x, row, order[column + 1]), read1(x, row, order[column + 2]),
+                read1(x, row, order[column + 3]), read1(x, row, order[column + 4]), read1(x, row, order[column + 5]),
+                read1(x, row, order[column + 6]), read1(x, row, order[column + 7]))
+    return read
+
+
+@functools.cache
+def quantize(form: str, reordered: bool) -> Any:
+    """The kernel for activations of one format; `reordered` ones are gathered by `order` (GPTQ's act-order), else it is not read."""
+    read8 = _gather8(FORMATS[form].read1) if reordered else _in_order(FORMATS[form].read8)
 
     @cuda.jit
-    def quantize(x, codes, scales):
+    def quantize(x, order, codes, scales):
         """x[T, K] -> codes uint32 [T, K/128, 4, 8] and scales float32 [T, K/32, 2] (scale, scale * sum of codes), K padded to 128s.
 
         The word [t, b, c, 2g + h] holds columns 128b + 32g + 16h + 4c..+3. Scale = max|x| / 127. K a multiple of 32.
+        Column k is x[:, order[k]] where a weight has its columns in another order.
         Grid: T * K/8 / 128, rounded up, K padded. Block: 128. Four lanes share a group, each owning 8 neighbours.
-        global_read_bytes: T * K * nbytes
+        global_read_bytes: T * K * (nbytes + 4 * reordered)
         global_write_bytes: T * 128 * ceil(K, 128) + 8 * T * 4 * ceil(K, 128)
         """
         pieces = 16 * codes.shape[1]
@@ -54,7 +73,7 @@ def quantize(form: str) -> Any:
         zero = float32(0)
         v = (zero, zero, zero, zero, zero, zero, zero, zero)
         if inside:
-            v = read8(x, row, 8 * piece)
+            v = read8(x, order, row, 8 * piece)
         largest, bad = _largest_of_group(v), _not_a_number(v)
         inverse = float32(127) / largest if largest > zero else zero
         a, b, c, d = round_i32(v[0] * inverse), round_i32(v[1] * inverse), round_i32(v[2] * inverse), round_i32(v[3] * inverse)

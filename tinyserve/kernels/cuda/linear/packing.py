@@ -75,6 +75,13 @@ def pack_int8(codes: np.ndarray, scales: np.ndarray, group: int = GROUP, order: 
     return PackedWeight(8, group, np.ascontiguousarray(tiles), tile_scales, *codes.shape, order)
 
 
+def by_group(codes: np.ndarray, group_of: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Columns of codes[N, K] sorted so that those of one group are neighbours, and the order: sorted column k was column order[k].
+    group_of[K] is GPTQ's g_idx (act-order): the group whose scale a column uses."""
+    order = np.argsort(group_of, kind="stable").astype(np.int32)
+    return np.ascontiguousarray(codes[:, order]), order
+
+
 def pack(weight: layouts.Weight) -> PackedWeight:
     """An INT8 or INT4 weight of `layouts`, repacked (never re-rounded)."""
     if isinstance(weight, layouts.Int4Weight):

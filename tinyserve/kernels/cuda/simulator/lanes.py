@@ -7,9 +7,11 @@ be complete is an error at once instead of a hang.
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
+import random
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
 
@@ -68,6 +70,22 @@ class Lane:
 
 
 _running: list[Lane] = []
+_shuffles: list[random.Random] = []
+
+
+@contextlib.contextmanager
+def shuffled_lanes(seed: int) -> Iterator[None]:
+    """Inside, lanes that may run are run in a random order (the same for the same seed) instead of by number. A kernel whose
+    result changes depends on an order that a GPU does not promise."""
+    _shuffles.append(random.Random(seed))
+    try:
+        yield
+    finally:
+        _shuffles.pop()
+
+
+def _in_turn(lanes: list[Lane]) -> list[Lane]:
+    return _shuffles[-1].sample(lanes, len(lanes)) if _shuffles else lanes
 
 
 def current() -> Lane:
@@ -162,7 +180,7 @@ class Cta:
         try:
             ready = self.lanes
             while ready:
-                for lane in ready:
+                for lane in _in_turn(ready):
                     self._resume(lane)
                 ready = self._hold_meetings()
         finally:
