@@ -68,9 +68,10 @@ class KernelSet(Protocol):
         """
 
     def sample(self, logits: Array, temperature: Array, top_k: Array, top_p: Array, min_p: Array, uniforms: Array) -> Array:
-        """logits[S,V] -> ids[S]. Temperature, then top_k (0: off), top_p (1: off), min_p (0: off); temperature 0 is argmax, the
-        lowest id on ties. The draw inverts the kept distribution, in order of falling probability (ties: rising id), at
-        uniforms[S] in [0, 1)."""
+        """logits[S,V] -> ids[S]; -1 for a row that holds NaN or +inf, or nothing but -inf.
+
+        Temperature, then top_k (0: off), top_p (1: off), min_p (0: off); temperature 0 is argmax, the lowest id on ties. The draw
+        inverts the kept distribution, in order of falling probability (ties: rising id), at uniforms[S] in [0, 1)."""
 
     def log_softmax(self, logits: Array) -> Array:
         """Over the last axis, [S,V] -> [S,V]."""

@@ -9,7 +9,7 @@ import numpy as np
 from ..layouts import GROUP, TILE, DenseWeight, Int4Weight, Int8Weight, Weight
 from . import attention, attention_tiles, dense, elementwise, embedding, linear, probes, sampling, store
 from .dot import VARIANT
-from .program import Machine
+from .program import Machine, touched_as_used
 from .team import Team, default_threads
 
 _KV_TYPES = {"float32": np.float32, "float16": np.float16}
@@ -66,8 +66,8 @@ class CpuKernels:
             raise ValueError(f"KV dtype {dtype!r} is not one of {', '.join(_KV_TYPES)}.")
         if block_size < 1 or block_size & (block_size - 1):
             raise ValueError(f"block size {block_size} is not a power of two.")
-        keys = np.zeros((heads, blocks, head_dim, block_size), _KV_TYPES[dtype])
-        values = np.zeros((heads, blocks, block_size, head_dim), _KV_TYPES[dtype])
+        keys = touched_as_used((heads, blocks, head_dim, block_size), _KV_TYPES[dtype])
+        values = touched_as_used((heads, blocks, block_size, head_dim), _KV_TYPES[dtype])
         return keys.transpose(1, 3, 0, 2), values.transpose(1, 2, 0, 3)
 
     def recorder(self) -> Machine:

@@ -9,6 +9,7 @@ needs the memory of one. This is CUDA graphs' idea with the allocator's private 
 from __future__ import annotations
 
 import math
+import mmap
 from collections.abc import Callable
 from typing import Any, Optional
 
@@ -27,6 +28,14 @@ def aligned(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
     raw = np.empty(size + _ALIGN, np.uint8)
     start = -raw.ctypes.data % _ALIGN
     return raw[start:start + size].view(dtype).reshape(shape)
+
+
+def touched_as_used(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """A zeroed array whose memory is taken page by page as it is written: huge pages would take 2 MB for one token's keys."""
+    memory = mmap.mmap(-1, math.prod(shape) * np.dtype(dtype).itemsize)
+    if hasattr(mmap, "MADV_NOHUGEPAGE"):
+        memory.madvise(mmap.MADV_NOHUGEPAGE)
+    return np.frombuffer(memory, dtype).reshape(shape)
 
 
 def address(array: np.ndarray) -> int:

@@ -12,6 +12,7 @@ import os
 import platform
 import sys
 import threading
+from collections import deque
 
 import llvmlite.ir as ir
 import numpy as np
@@ -22,8 +23,11 @@ from .memory import load_i64
 from .vectors import I32, I64, call, op, pointer
 
 MAX_THREADS = 64
-_GENERATION, _YIELD = 64, 128
-_SPINS_BEFORE_YIELD = 4096
+_RELEASE = type(threading.Lock()).release
+_GENERATION, _YIELD, _SLEEP = 64, 128, 136
+_SPINS_BEFORE_YIELD = 1024
+_YIELDS_BEFORE_SLEEP = 64
+_NAP = 50  # microseconds
 
 
 def _atomic_add(builder, address, amount):
@@ -64,6 +68,12 @@ def _call_yield(builder, function):
     builder.call(pointer(builder, function, kind), [])
 
 
+@op(types.void, types.int64, types.int32)
+def _call_sleep(builder, function, time):
+    kind = ir.FunctionType(I32, [I32])
+    builder.call(pointer(builder, function, kind), [time])
+
+
 @op(types.void, types.int64, types.int64, types.int64, types.int64, types.int64)
 def _call_kernel(builder, function, arguments, thread, threads, barrier):
     kind = ir.FunctionType(ir.VoidType(), [I64] * 4)
@@ -80,13 +90,18 @@ def wait_for_all(threads, barrier):
         _store_shared(barrier, 0)
         _store_shared(barrier + _GENERATION, generation + 1)
         return
-    spins = 0
+    spins = yields = 0
     while _load_shared(barrier + _GENERATION) == generation:
         _pause()
         spins += 1
         if spins == _SPINS_BEFORE_YIELD:
-            _call_yield(load_i64(barrier + _YIELD))
             spins = 0
+            yields += 1
+            # A thread that is still missing has lost its core to another program, perhaps to our own spinning.
+            if yields < _YIELDS_BEFORE_SLEEP:
+                _call_yield(load_i64(barrier + _YIELD))
+            else:
+                _call_sleep(load_i64(barrier + _SLEEP), _NAP)
 
 
 def _execute(program, instructions, stride, thread, threads, barrier):
@@ -96,11 +111,15 @@ def _execute(program, instructions, stride, thread, threads, barrier):
         wait_for_all(threads, barrier)
 
 
-def _yield_function() -> int:
-    """The address of the system's 'let another thread run'."""
+def _system_calls() -> tuple[int, int]:
+    """Addresses of the system's 'let another thread run' and 'sleep' (microseconds; milliseconds on Windows)."""
     if sys.platform == "win32":
-        return ctypes.cast(ctypes.windll.kernel32.SwitchToThread, ctypes.c_void_p).value
-    return ctypes.cast(ctypes.CDLL(None).sched_yield, ctypes.c_void_p).value
+        calls = (ctypes.windll.kernel32.SwitchToThread, ctypes.windll.kernel32.Sleep)
+    else:
+        library = ctypes.CDLL(None)
+        calls = (library.sched_yield, library.usleep)
+    yielding, sleeping = (ctypes.cast(call, ctypes.c_void_p).value for call in calls)
+    return yielding, sleeping
 
 
 def default_threads() -> int:
@@ -118,16 +137,18 @@ class Team:
         self.threads = threads
         self._execute = cached(njit(types.void(*[types.int64] * 6), nogil=True, cache=True), _execute)
         self._barrier = np.zeros(32, np.int64)
-        self._barrier[_YIELD // 8] = _yield_function()
+        self._barrier[_YIELD // 8], self._barrier[_SLEEP // 8] = _system_calls()
         self._lock = threading.Lock()
         self._job: tuple[int, int, int] = (0, 0, 0)
-        self._wake = [threading.Semaphore(0) for _ in range(threads - 1)]
+        self._asleep = [threading.Lock() for _ in range(threads - 1)]
+        for lock in self._asleep:
+            lock.acquire()
         for thread in range(1, threads):
             threading.Thread(target=self._work, args=(thread,), daemon=True, name=f"tinyserve-{thread}").start()
 
     def _work(self, thread: int) -> None:
         while True:
-            self._wake[thread - 1].acquire()
+            self._asleep[thread - 1].acquire()
             self._execute(*self._job, thread, self.threads, self._barrier.ctypes.data)
 
     def run(self, program: np.ndarray) -> None:
@@ -135,6 +156,11 @@ class Team:
         with self._lock:
             program[:, 1] = 0
             self._job = (program.ctypes.data, program.shape[0], program.strides[0])
-            for wake in self._wake:
-                wake.release()
-            self._execute(*self._job, 0, self.threads, self._barrier.ctypes.data)
+            mine = (*self._job, 0, self.threads, self._barrier.ctypes.data)
+            wake_all = map(_RELEASE, self._asleep)
+            try:
+                deque(wake_all, 0)
+            except BaseException:  # Ctrl-C, after the call: the others are awake and will wait for this thread
+                self._execute(*mine)
+                raise
+            self._execute(*mine)
