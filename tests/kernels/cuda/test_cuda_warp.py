@@ -7,7 +7,7 @@ import pytest
 from numba import cuda, float32, uint16, uint32
 
 from tinyserve.kernels.cuda import warp
-from tinyserve.kernels.cuda.simulator import KernelFault, LanesApart
+from tinyserve.kernels.cuda.simulator import KernelFault, LanesApart, lanes
 from tinyserve.kernels.cuda.warp import fragments
 
 LANES = np.arange(32)
@@ -253,6 +253,21 @@ def test_lanes_that_cannot_meet_are_named_at_once(kernel, threads, words):
         kernel[1, threads](np.ones(64, np.float32))
     assert time.perf_counter() - started < 2
     assert all(word in str(caught.value) for word in words), str(caught.value)
+
+
+@cuda.jit
+def waits_for_a_flag(x):
+    if cuda.threadIdx.x == 0:
+        while x[0] == 1:
+            pass
+    else:
+        x[0] = 0
+
+
+def test_a_lane_that_waits_in_a_loop_is_noticed(monkeypatch):
+    monkeypatch.setattr(lanes, "PATIENCE", 10_000)
+    with pytest.raises(KernelFault, match="seems to wait in a loop"):
+        waits_for_a_flag[1, 32](np.ones(64, np.float32))
 
 
 @cuda.jit

@@ -52,10 +52,21 @@ def place_of(row, query_start, lengths):
 def paged_decode(form: str, cache_form: str, head_dim: int, heads_per_key: int, block_size: int, split: int) -> Any:
     """The kernel for q of one format and caches of another; head_dim 16 to 256, a power of two; heads_per_key query heads share a
     key head; blocks hold block_size positions; a CTA sums `split` of them."""
-    read_q, read_kv = FORMATS[form].read8, FORMATS[cache_form].read8
+    read_q, kept = FORMATS[form].read8, FORMATS[cache_form]
+    load_kv, unpack_kv, no_kv = kept.load8, kept.unpack8, kept.zeros8
     lanes = head_dim // 8
     keys = 32 // lanes
     D, G = head_dim, heads_per_key
+
+    @cuda.jit(device=True)
+    def load_key(caches, tables, sequence, position, column):
+        """The registers of one key and its value; positions that are not seen give zeros."""
+        key_cache, value_cache, first, last = caches
+        k, v = no_kv(), no_kv()
+        if first <= position < last:
+            slot = tables[sequence, position // block_size] * block_size + position % block_size
+            k, v = load_kv(key_cache, slot, column), load_kv(value_cache, slot, column)
+        return k, v
 
     @cuda.jit
     def paged_decode(q, key_cache, value_cache, tables, query_start, lengths, scale, window, most, partial, weights):
@@ -63,9 +74,9 @@ def paged_decode(form: str, cache_form: str, head_dim: int, heads_per_key: int, 
 
         q[T, Hq * D], caches[slots, Hk * D], tables[S, M], query_start[S + 1], lengths[S]; scale includes log2(e).
         partial[T, splits, Hq, D] gets the weighted sum of values; weights[T, splits, Hq, 2] the largest score and the sum of weights.
-        Grid: (splits, Hk, T). Block: 128. D/8 lanes share a key, each owning 8 columns; a warp takes 256/D keys at a time, and the
-        warps take turns. L: keys that the rows see, added up (no window); P: splits that are not empty, of C CTAs for a key head
-        (the bytes are those of a batch where every sequence has one row).
+        Grid: (splits, Hk, T). Block: 128. D/8 lanes share a key, each owning 8 columns; a warp takes 256/D keys at a time, the warps
+        take turns, and the next keys are on their way while one set is weighed. L: keys that the rows see, added up (no window);
+        P: splits that are not empty, of C CTAs for a key head (the bytes are those of a batch where every sequence has one row).
         flops: 4 * L * Hq * D
         global_read_bytes: Hk * L * (2 * D * cache_nbytes + 4 * D // 8) + Hk * (1024 * P * G * nbytes + 2048 * C)
         global_write_bytes: P * Hk * G * (4 * D + 8)
@@ -88,14 +99,13 @@ def paged_decode(form: str, cache_form: str, head_dim: int, heads_per_key: int, 
             for i in range(8):
                 query[g, i], sums[g, i] = v[i] * scale, float32(0)
             tops[g], totals[g] = float32(FAR_BELOW), float32(0)
+        start, caches = part_of * split + warp * keys, (key_cache, value_cache, first, last)
+        next_k, next_v = load_key(caches, tables, sequence, start + lane // lanes, key_head * D + column)
         for start in range(part_of * split + warp * keys, last, WARPS * keys):
             position = start + lane // lanes
             valid = first <= position < last
-            zero = float32(0)
-            k, v = (zero, zero, zero, zero, zero, zero, zero, zero), (zero, zero, zero, zero, zero, zero, zero, zero)
-            if valid:
-                slot = tables[sequence, position // block_size] * block_size + position % block_size
-                k, v = read_kv(key_cache, slot, key_head * D + column), read_kv(value_cache, slot, key_head * D + column)
+            k, v = unpack_kv(next_k), unpack_kv(next_v)
+            next_k, next_v = load_key(caches, tables, sequence, position + WARPS * keys, key_head * D + column)
             for g in range(G):
                 dot = (query[g, 0] * k[0] + query[g, 1] * k[1] + query[g, 2] * k[2] + query[g, 3] * k[3]) + (
                     query[g, 4] * k[4] + query[g, 5] * k[5] + query[g, 6] * k[6] + query[g, 7] * k[7])
@@ -105,7 +115,7 @@ def paged_decode(form: str, cache_form: str, head_dim: int, heads_per_key: int, 
                     step //= 2
                 score = dot if valid else float32(FAR_BELOW)
                 higher = max(tops[g], score)
-                keep, weight = exp2(tops[g] - higher), exp2(score - higher) if valid else zero
+                keep, weight = exp2(tops[g] - higher), exp2(score - higher) if valid else float32(0)
                 tops[g], totals[g] = higher, totals[g] * keep + weight
                 for i in range(8):
                     sums[g, i] = sums[g, i] * keep + weight * v[i]

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba.cuda.np.numpy_support import as_dtype
+from numba.np.numpy_support import as_dtype
 from numba.cuda.simulator import kernel as numba_kernel
 from numba.cuda.simulator import kernelapi
 from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray

@@ -69,7 +69,9 @@ class Lane:
         return f"thread {self.thread_idx} of CTA {self.block_idx}"
 
 
+PATIENCE = 3_000_000
 _running: list[Lane] = []
+_accesses = [0]
 _shuffles: list[random.Random] = []
 
 
@@ -93,6 +95,15 @@ def current() -> Lane:
     if not _running:
         raise KernelFault("This function works inside a kernel only: launch a kernel that calls it.")
     return _running[-1]
+
+
+def count_access() -> None:
+    """Called at every element access: a lane that makes millions between two meetings waits for a value that no one will write,
+    because the others cannot run until it meets them."""
+    _accesses[0] += 1
+    if _accesses[0] > PATIENCE:
+        raise KernelFault(f"{current()} made {PATIENCE:,} memory accesses without a barrier (line {line_of(kernel_frame(3))}): it seems "
+                          "to wait in a loop for another lane; use a barrier instead.")
 
 
 def kernel_frame(depth: int = 1) -> Any:
@@ -189,7 +200,7 @@ class Cta:
                     lane.run.throw()
 
     def _resume(self, lane: Lane) -> None:
-        lane.waits = None
+        lane.waits, _accesses[0] = None, 0
         _running.append(lane)
         try:
             lane.run.switch()

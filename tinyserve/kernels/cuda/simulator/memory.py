@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from .lanes import KernelFault, Lane, current, kernel_frame
+from .lanes import KernelFault, Lane, count_access, current, kernel_frame
 
 POISON = 0xFF
 
@@ -63,6 +63,7 @@ class WatchedArray:
         return len(self.data)
 
     def __getitem__(self, index: Any) -> Any:
+        count_access()
         value = self._checked(index)
         if isinstance(value, np.ndarray):
             return self._view(value)
