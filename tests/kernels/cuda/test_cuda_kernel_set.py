@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
-from cuda_checks import TOLERANCE
+from cuda_checks import TOLERANCE, assert_header, counted
 
 from tinyserve.engine.engine import Engine, EngineConfig
 from tinyserve.kernels import layouts
 from tinyserve.kernels.cpu.kernel_set import CpuKernels
 from tinyserve.kernels.cuda.arguments import BadArgument
 from tinyserve.kernels.cuda.kernel_set import simulated_kernels
+from tinyserve.kernels.cuda.kv_int8 import store_kv_int8
 from tinyserve.models.batch import ForwardBatch
 from tinyserve.models.config import ModelConfig
 from tinyserve.models.decoder import Decoder, DecoderWeights, LayerWeights, Linear, Norm
@@ -75,6 +76,30 @@ def test_attention_agrees_with_the_cpu(form):
         outputs.append(ops.attention(q.astype(kind), *caches, tables, starts, lengths, head_dim**-0.5, 4))
     assert outputs[1].dtype == form
     np.testing.assert_allclose(outputs[1].astype(np.float32), outputs[0], **TOLERANCE[form])
+
+
+def test_caches_in_int8():
+    """Rounded once when stored; attention then equals attention over what was stored. Other slots stay as they were."""
+    k, v, q = normal(7, 3, 32), normal(7, 3, 32, seed=1), normal(2, 6, 32, seed=2)
+    k[2, 1] = 0
+    caches, slots = SIM.new_cache(3, 4, 3, 32, "int8"), np.array([4, 5, 6, 7, 8, 9, 10], np.int32)
+    assert caches[0].shape == (3, 4, 3, 32)
+    rows = [SIM._slots(cache) for cache in caches]
+    kernel = store_kv_int8("float32", 3, 32)
+    traffic = counted(kernel, (1, 128), k.reshape(7, -1), v.reshape(7, -1), slots, *rows)
+    assert_header(kernel, traffic, T=7, C=96, Hk=3, nbytes=4)
+    seen = []
+    for row, source in zip(rows, (k, v)):
+        assert (row[:4] == 0).all() and (row[11:] == 0).all()
+        scales = np.ascontiguousarray(row[4:11, 96:108]).view(np.float32)[..., None]
+        np.testing.assert_array_equal(scales[..., 0], np.abs(source).max(2) / np.float32(127))
+        seen.append(np.ascontiguousarray(row[4:11, :96]).view(np.int8).reshape(7, 3, 32) * scales)
+        assert (np.abs(seen[-1] - source) <= 0.502 * scales).all()
+    tables, starts, lengths = np.array([[1, 2]], np.int32), np.array([0, 2], np.int32), np.array([7], np.int32)
+    out = SIM.attention(q, *caches, tables, starts, lengths, 0.2)
+    plain = CPU.new_cache(3, 4, 3, 32, "float32")
+    CPU.store_kv(*seen, slots, *plain)
+    np.testing.assert_allclose(out, CPU.attention(q, *plain, tables, starts, lengths, 0.2), rtol=2e-5, atol=2e-6)
 
 
 def test_sampling_agrees_with_the_cpu():

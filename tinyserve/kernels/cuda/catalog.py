@@ -122,6 +122,9 @@ ATTENTION = (
             (WIDE_LOAD, SHUFFLE), (form, kept, dim, group, 16, 256))
       for form, kept, dim, group in (("float32", "float32", 64, 3), ("float32", "float16", 64, 3), ("float16", "float16", 64, 3),
                                      ("float16", "float16", 128, 4), ("float16", "float16", 128, 8), ("bfloat16", "bfloat16", 128, 4))),
+    Build("attention.decode", "paged_decode", (M16, "uint8[:,::1]", "uint8[:,::1]", *_PAGED, "int32", _F4, _F4), 128, (SHUFFLE,),
+          ("float16", "int8x8", 128, 4, 16, 256)),
+    Build("kv_int8", "store_kv_int8", (M16, M16, _I1, "uint8[:,::1]", "uint8[:,::1]"), 128, (WIDE_LOAD, SHUFFLE), ("float16", 8, 128)),
     *(Build("attention.merge", "merge_splits", (_F4, _F4, _I1, _I1, "int32", "int32", _ROWS[form]), 128, (WIDE_LOAD, WIDE_STORE),
             (form, 128, 256))
       for form in _ROWS),

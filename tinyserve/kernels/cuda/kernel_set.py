@@ -10,8 +10,9 @@ import numpy as np
 from .. import layouts
 from . import elementwise, norms
 from .arguments import check_heads, check_indices, check_rows, check_same, refuse
-from .attention.paged import PagedAttention
+from .attention.paged import Kept, PagedAttention
 from .header import ceil
+from .kv_int8 import row_bytes, store_kv_int8
 from .linear.activations import quantize
 from .linear.dense import dense
 from .linear.embed import embed
@@ -21,6 +22,7 @@ from .linear.packing import PackedWeight, pack
 from .memory import SimulatedMemory, TorchMemory
 from .sampling import sample
 
+CACHE_FORMS = ("float32", "float16", "bfloat16", "int8")
 MATVEC_TOKENS = 8
 BLOCK = 128
 
@@ -73,10 +75,20 @@ class CudaKernels:
         return replace(mine, codes=self.array(mine.codes), scales=self.array(mine.scales), order=order)
 
     def new_cache(self, blocks: int, block_size: int, heads: int, head_dim: int, dtype: str) -> tuple[Any, Any]:
-        refuse(dtype not in ("float32", "float16", "bfloat16"), f"KV dtype {dtype!r} is not one of float32, float16, bfloat16.")
+        refuse(dtype not in CACHE_FORMS, f"KV dtype {dtype!r} is not one of {', '.join(CACHE_FORMS)}.")
         refuse(block_size < 1 or block_size & (block_size - 1), f"block size {block_size} is not a power of two.")
+        if dtype == "int8":
+            buffers = [self.memory.zeros((blocks, block_size, row_bytes(heads, head_dim)), dtype) for _ in range(2)]
+            return tuple(self.memory.codes_of_slots(buffer, heads, head_dim) for buffer in buffers)
         shape = (blocks, block_size, heads, head_dim)
         return self.memory.zeros(shape, dtype), self.memory.zeros(shape, dtype)
+
+    def _slots(self, cache: Any) -> Any:
+        """A cache [B, P, Hk, D] as one row a slot."""
+        blocks, size, heads, head_dim = cache.shape
+        if self.memory.form(cache) == "int8":
+            return self.memory.bytes_of_slots(cache, row_bytes(heads, head_dim))
+        return cache.reshape(blocks * size, heads * head_dim)
 
     def recorder(self) -> None:
         """None: every op is launched as it is called."""
@@ -196,10 +208,10 @@ class CudaKernels:
         blocks, size, heads, head_dim = key_cache.shape
         check_indices(self.memory, "slots", slots, blocks * size)
         refuse(tuple(k.shape[1:]) != (heads, head_dim), f"k has heads {tuple(k.shape[1:])}; the cache has {(heads, head_dim)}.")
-        cache_form = check_rows(self.memory, "key_cache", key_cache)
+        cache_form = check_rows(self.memory, "key_cache", key_cache, CACHE_FORMS)
+        kernel = store_kv_int8(form, heads, head_dim) if cache_form == "int8" else elementwise.store_kv(form, cache_form)
         flat = [array.reshape(len(slots), -1) for array in (k, v)] + [slots]
-        caches = [cache.reshape(blocks * size, heads * head_dim) for cache in (key_cache, value_cache)]
-        self._launch(elementwise.store_kv(form, cache_form), len(slots) * heads * head_dim // 8, *flat, *caches)
+        self._launch(kernel, len(slots) * heads * head_dim // 8, *flat, self._slots(key_cache), self._slots(value_cache))
 
     def attention(self, q: Any, key_cache: Any, value_cache: Any, block_tables: Any, query_start: Any, context_lengths: Any,
                   scale: float, window: int = 0) -> Any:
@@ -210,7 +222,10 @@ class CudaKernels:
         check_indices(self.memory, "block_tables", block_tables, key_cache.shape[0])
         check_indices(self.memory, "query_start", query_start, len(q) + 1)
         check_indices(self.memory, "context_lengths", context_lengths, block_tables.shape[1] * key_cache.shape[1] + 1)
-        return self._attention(q, key_cache, value_cache, block_tables, query_start, context_lengths, scale, window)
+        heads, cache_form = key_cache.shape[2], self.memory.form(key_cache)
+        kept = Kept(f"int8x{heads}" if cache_form == "int8" else cache_form, key_cache.shape[1], heads)
+        caches = self._slots(key_cache), self._slots(value_cache)
+        return self._attention(q, caches, kept, (block_tables, query_start, context_lengths), scale, window)
 
     # --- sampling ---
 

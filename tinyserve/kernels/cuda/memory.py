@@ -27,7 +27,16 @@ class SimulatedMemory:
         return np.full(shape, np.nan if dtype.kind == "f" else np.iinfo(dtype).max, dtype)
 
     def zeros(self, shape: tuple, form: str) -> np.ndarray:
-        return np.zeros(shape, FORMATS[form].dtype)
+        return np.zeros(shape, FORMATS[form].dtype if form in FORMATS else form)
+
+    def codes_of_slots(self, buffer: np.ndarray, heads: int, head_dim: int) -> np.ndarray:
+        """The codes [B, P, Hk, D] at the beginning of each slot of an int8 buffer [B, P, bytes]."""
+        return np.lib.stride_tricks.as_strided(buffer, (*buffer.shape[:2], heads, head_dim), (*buffer.strides[:2], head_dim, 1))
+
+    def bytes_of_slots(self, cache: np.ndarray, width: int) -> np.ndarray:
+        """A cache of INT8 codes [B, P, Hk, D] as the rows of bytes that it is a view of: uint8 [B * P, width]."""
+        shape, strides = (cache.shape[0] * cache.shape[1], width), (width, 1)
+        return np.lib.stride_tricks.as_strided(cache.view(np.uint8), shape, strides)
 
     def form(self, array: np.ndarray) -> str:
         return {np.dtype(np.uint16): "bfloat16"}.get(array.dtype, array.dtype.name)
@@ -65,6 +74,12 @@ class TorchMemory:
 
     def zeros(self, shape: tuple, form: str) -> Any:
         return self.torch.zeros(shape, dtype=getattr(self.torch, form), device="cuda")
+
+    def codes_of_slots(self, buffer: Any, heads: int, head_dim: int) -> Any:
+        return buffer.as_strided((*buffer.shape[:2], heads, head_dim), (*buffer.stride()[:2], head_dim, 1))
+
+    def bytes_of_slots(self, cache: Any, width: int) -> Any:
+        return cache.view(self.torch.uint8).as_strided((cache.shape[0] * cache.shape[1], width), (width, 1))
 
     def form(self, array: Any) -> str:
         return str(array.dtype).rpartition(".")[2]

@@ -12,6 +12,7 @@ from typing import Any
 from numba import cuda, float32
 
 from ..elements import FORMATS
+from ..kv_int8 import cache_format
 from ..warp import exp2, shfl_xor
 
 WARPS = 4
@@ -50,9 +51,9 @@ def place_of(row, query_start, lengths):
 
 @functools.cache
 def paged_decode(form: str, cache_form: str, head_dim: int, heads_per_key: int, block_size: int, split: int) -> Any:
-    """The kernel for q of one format and caches of another; head_dim 16 to 256, a power of two; heads_per_key query heads share a
-    key head; blocks hold block_size positions; a CTA sums `split` of them."""
-    read_q, kept = FORMATS[form].read8, FORMATS[cache_form]
+    """The kernel for q of one format and caches of another (`kv_int8.cache_format`); head_dim 16 to 256, a power of two;
+    heads_per_key query heads share a key head; blocks hold block_size positions; a CTA sums `split` of them."""
+    read_q, kept = FORMATS[form].read8, cache_format(cache_form, head_dim)
     load_kv, unpack_kv, no_kv = kept.load8, kept.unpack8, kept.zeros8
     lanes = head_dim // 8
     keys = 32 // lanes

@@ -6,6 +6,7 @@ both float16, or both bfloat16; heads of 32, 64 or 128). What flash cannot take,
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,50 +22,52 @@ BLOCK = 128
 FLASH_FORMS, FLASH_HEADS = ("float16", "bfloat16"), (32, 64, 128)
 
 
+@dataclass(frozen=True)
+class Kept:
+    """How keys and values lie in a cache: the format of an element, positions a block, key heads."""
+
+    form: str
+    block_size: int
+    heads: int
+
+
 class PagedAttention:
-    """Call it with the op set's arguments (already checked)."""
+    """Call it with checked arguments, caches as one row a slot."""
 
     def __init__(self, memory: Any, split: int = SPLIT):
         self.memory, self.split = memory, split
 
-    def __call__(self, q: Any, key_cache: Any, value_cache: Any, tables: Any, query_start: Any, lengths: Any, scale: float,
-                 window: int) -> Any:
-        """q[T, Hq, D] -> [T, Hq, D] in q's format."""
+    def __call__(self, q: Any, caches: tuple, kept: Kept, batch: tuple, scale: float, window: int) -> Any:
+        """q[T, Hq, D] -> [T, Hq, D] in q's format; batch: block tables, query_start, context lengths."""
         memory = self.memory
         tokens, heads, head_dim = q.shape
-        sequences = len(lengths)
-        form, cache_form = memory.form(q), memory.form(key_cache)
+        sequences, form = len(batch[2]), memory.form(q)
         out = memory.empty((tokens, heads, head_dim), form)
         if not tokens:
             return out
-        caches = [cache.reshape(-1, cache.shape[2] * head_dim) for cache in (key_cache, value_cache)]
-        batch = tables, query_start, lengths
         numbers = np.float32(scale * LOG2_E), np.int32(window)
-        flash = form == cache_form and form in FLASH_FORMS and head_dim in FLASH_HEADS and tokens > sequences
+        flash = form == kept.form and form in FLASH_FORMS and head_dim in FLASH_HEADS and tokens > sequences
         rows, flat = q.reshape(tokens, -1), out.reshape(tokens, -1)
         if flash:
-            self._flash(form, key_cache.shape, rows, caches, batch, numbers, flat)
+            self._flash(form, head_dim, kept, rows, (*caches, *batch, *numbers), flat)
         if not flash or sequences > 1:
-            self._decode(form, cache_form, key_cache.shape, rows, caches, batch, numbers, 1 if flash else tokens, flat)
+            self._decode(form, head_dim, kept, rows, (*caches, *batch, *numbers), 1 if flash else tokens, flat)
         return out
 
-    def _flash(self, form: str, cache_shape: tuple, q: Any, caches: list, batch: tuple, numbers: tuple, out: Any) -> None:
-        _, block_size, key_heads, head_dim = cache_shape
-        sequences = len(batch[2])
-        group, most = q.shape[1] // head_dim // key_heads, len(q) - sequences + 1
-        kernel = flash_prefill(form, head_dim, group, block_size)
-        grid = ceil(most * group, QUERIES), key_heads, sequences
-        self.memory.launch(kernel, grid, BLOCK, q, *caches, *batch, *numbers, np.int32(2), out)
+    def _flash(self, form: str, head_dim: int, kept: Kept, q: Any, context: tuple, out: Any) -> None:
+        sequences = len(context[4])
+        group, most = q.shape[1] // head_dim // kept.heads, len(q) - sequences + 1
+        kernel = flash_prefill(form, head_dim, group, kept.block_size)
+        grid = ceil(most * group, QUERIES), kept.heads, sequences
+        self.memory.launch(kernel, grid, BLOCK, q, *context, np.int32(2), out)
 
-    def _decode(self, form: str, cache_form: str, cache_shape: tuple, q: Any, caches: list, batch: tuple, numbers: tuple, most: int,
-                out: Any) -> None:
-        _, block_size, key_heads, head_dim = cache_shape
+    def _decode(self, form: str, head_dim: int, kept: Kept, q: Any, context: tuple, most: int, out: Any) -> None:
         tokens, heads = len(q), q.shape[1] // head_dim
-        splits = ceil(batch[0].shape[1] * block_size, self.split)
+        splits = ceil(context[2].shape[1] * kept.block_size, self.split)
         partial = self.memory.empty((tokens, splits, heads, head_dim), "float32")
         weights = self.memory.empty((tokens, splits, heads, 2), "float32")
-        kernel = paged_decode(form, cache_form, head_dim, heads // key_heads, block_size, self.split)
-        self.memory.launch(kernel, (splits, key_heads, tokens), BLOCK, q, *caches, *batch, *numbers, np.int32(most), partial, weights)
-        merge = merge_splits(form, head_dim, self.split)
-        self.memory.launch(merge, ceil(tokens * heads * head_dim // 8, BLOCK), BLOCK, partial, weights, *batch[1:], numbers[1],
-                           np.int32(most), out)
+        kernel = paged_decode(form, kept.form, head_dim, heads // kept.heads, kept.block_size, self.split)
+        self.memory.launch(kernel, (splits, kept.heads, tokens), BLOCK, q, *context, np.int32(most), partial, weights)
+        merge, places = merge_splits(form, head_dim, self.split), context[3:5]
+        units = ceil(tokens * heads * head_dim // 8, BLOCK)
+        self.memory.launch(merge, units, BLOCK, partial, weights, *places, context[6], np.int32(most), out)

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba.np.numpy_support import as_dtype
 from numba.cuda.simulator import kernel as numba_kernel
 from numba.cuda.simulator import kernelapi
 from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray
+from numba.np.numpy_support import as_dtype
 
 from .lanes import Cta, KernelFault, Lane, current, instruction, kernel_frame, meet
 from .memory import WatchedArray, observers, pointer, poisoned
