@@ -48,7 +48,8 @@ class Batch:
         q = from_format(self.q, self.form).reshape(-1, self.heads, self.head_dim)
         out = np.empty_like(q)
         for s, (rows, context) in enumerate(self.sequences):
-            k, v = (from_format(cache[self.slots(s)], self.cache_form).reshape(context, self.key_heads, -1) for cache in self.caches)
+            k, v = (from_format(cache[self.slots(s)], self.cache_form).reshape(context, self.key_heads, self.head_dim)
+                    for cache in self.caches)
             k, v = (np.repeat(x, self.heads // self.key_heads, 1) for x in (k, v))
             for i in range(rows):
                 position, row = context - rows + i, self.query_start[s] + i
@@ -117,6 +118,15 @@ def test_decode_reads_the_cache_once_and_little_else():
     ideal = 2 * 512 * 64 * 2 + batch.q.nbytes + len(batch.q) * 3 * 64 * 2
     moved = 32 * sum(part.distinct_read_sectors + part.write_sectors for part in (one, two))
     assert moved <= 1.05 * ideal, moved / ideal
+
+
+def test_sequences_without_rows_or_context():
+    batch = Batch([(0, 0), (2, 3), (0, 5), (1, 6), (0, 0)], 2, 1, 32, "float16")
+    out, *_ = decode(batch, 4, most=8)
+    np.testing.assert_allclose(from_format(out, "float16"), batch.exact(), **TOLERANCE["float16"])
+    out, kernel, launch, arguments = flash(batch)
+    kernel[launch](*arguments)
+    np.testing.assert_allclose(from_format(out, "float16"), batch.exact(), **TOLERANCE["float16"])
 
 
 def test_decode_has_no_races():

@@ -27,10 +27,9 @@ def first_seen(position, window):
 
 @cuda.jit(device=True)
 def sequence_of(row, query_start):
-    """The sequence that owns a row: the last one that starts at or before it. At once if all before it have one row, else by
-    bisection."""
+    """The sequence that owns a row: the last one that starts at or before it. At once if all have one row, else by bisection."""
     low, high = 0, query_start.shape[0] - 1
-    if row < high and query_start[row] == row:
+    if row < high and query_start[row] == row and query_start[row + 1] == row + 1:
         return row
     while high - low > 1:
         middle = (low + high) // 2
@@ -79,7 +78,7 @@ def paged_decode(form: str, cache_form: str, head_dim: int, heads_per_key: int, 
         take turns, and the next keys are on their way while one set is weighed. L: keys that the rows see, added up (no window);
         P: splits that are not empty, of C CTAs for a key head (the bytes are those of a batch where every sequence has one row).
         flops: 4 * L * Hq * D
-        global_read_bytes: Hk * L * (2 * D * cache_nbytes + 4 * D // 8) + Hk * (1024 * P * G * nbytes + 2048 * C)
+        global_read_bytes: Hk * L * (2 * D * cache_nbytes + 4 * D // 8) + Hk * (1024 * P * G * nbytes + 2560 * C)
         global_write_bytes: P * Hk * G * (4 * D + 8)
         """
         shared_sums = cuda.shared.array((WARPS, G, D), float32)

@@ -55,8 +55,8 @@ class PagedAttention:
         return out
 
     def _flash(self, form: str, head_dim: int, kept: Kept, q: Any, context: tuple, out: Any) -> None:
-        sequences = len(context[4])
-        group, most = q.shape[1] // head_dim // kept.heads, len(q) - sequences + 1
+        starts, sequences, group = self.memory.host(context[3]), len(context[4]), q.shape[1] // head_dim // kept.heads
+        most = len(q) if starts is None else int(np.diff(starts).max())
         kernel = flash_prefill(form, head_dim, group, kept.block_size)
         grid = ceil(most * group, QUERIES), kept.heads, sequences
         self.memory.launch(kernel, grid, BLOCK, q, *context, np.int32(2), out)
