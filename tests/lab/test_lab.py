@@ -1,0 +1,90 @@
+"""The lab's small tools: predictions, tables, records, pictures, sliders, live source."""
+
+import json
+
+import pytest
+
+import tinyserve.lab as lab
+from tinyserve.errors import CorruptCheckpoint, InvalidRequest
+from tinyserve.lab.race import Race
+
+
+def test_a_prediction_is_compared_with_the_measurement():
+    lab.predict("speed", 100)
+    assert "predicted 100, measured 200, a factor of 2.00" in lab.explain("speed", 200)
+    assert "That is close." in lab.explain("speed", 110)
+    assert "no prediction" in lab.explain("never_guessed", 1)
+
+
+@pytest.mark.parametrize("value", [0, -1, float("nan"), "many"])
+def test_a_prediction_is_a_positive_number(value):
+    assert "positive number" in lab.predict("x", value)
+
+
+def test_a_race_compares_pair_by_pair():
+    race = Race({"one": [1.0, 2.0, 4.0], "other": [2.0, 4.0, 8.0]}, "ms", 1e3, {})
+    assert race.seconds("one") == 2.0 and race.ratio("other") == 2.0
+    assert "2.00" in repr(race) and "<table>" in race._repr_html_()
+
+
+def test_sides_take_turns():
+    order = []
+    lab.race({"a": lambda: order.append("a"), "b": lambda: order.append("b")}, repeats=2)
+    assert order == ["a", "b", "a", "b", "a", "b"]
+
+
+def test_a_record_is_shown_with_its_provenance_or_said_to_be_missing(tmp_path):
+    assert "none recorded yet" in repr(lab.record("peers", tmp_path))
+    content = {"rows": [{"side": "us", "tok/s": 1.5}], "date": "2026-12-01", "commit": "0123456789ab", "machine": {"cpu": "a processor"}}
+    (tmp_path / "peers-1.json").write_text(json.dumps(content))
+    shown = repr(lab.record("peers", tmp_path))
+    assert "1.5" in shown and "2026-12-01, a processor, commit 012345678" in shown
+    (tmp_path / "peers-2.json").write_text("{")
+    with pytest.raises(CorruptCheckpoint, match="peers-2.json"):
+        lab.record("peers", tmp_path)
+
+
+def test_pictures_are_small_and_say_what_they_show():
+    pictures = [lab.figures.request_timeline([0.1, 0.2, 0.3]), lab.figures.weight_bytes({"a": 1e6, "b": 2e6}),
+                lab.figures.token_pieces(["a", " b"], [1, 2]), lab.figures.pass_cost([1, 2], [0.1, 0.2]),
+                lab.figures.roofline(1e9, 1e11, {"x": (2.0, 1e9)}), lab.figures.cache_memory([0, 10], {"x": 100.0}, 500.0),
+                lab.figures.cache_layout(10), lab.figures.cost_without_cache([1, 2], [0.1, 0.2], [0.1, 0.1])]
+    for picture in pictures:
+        data, metadata = picture._repr_mimebundle_()
+        assert len(data["image/png"]) < 100_000 * 4 / 3
+        assert len(metadata["image/png"]["alt"]) > 20
+
+
+def test_the_layout_follows_the_block_table():
+    assert "block table [3, 1, 6]; 2 slots of the last block are empty" in lab.figures.cache_layout(10).alt
+
+
+def test_a_slider_redraws_its_picture():
+    box = lab.slider(lab.figures.cache_layout, "tokens", [3, 5], 3)
+    control, picture = box.children
+    before = picture.value
+    control.value = 5
+    assert picture.value != before and picture.value == lab.figures.cache_layout(5).data
+
+
+def test_source_is_live():
+    from tinyserve.text.stopping import StopMatcher
+
+    assert "class StopMatcher" in repr(lab.show_source(StopMatcher))
+    assert "tinyserve.text.stopping.StopMatcher" in lab.show_source(StopMatcher)._repr_html_()
+
+
+def test_kernels_show_their_python():
+    from tinyserve.kernels.cpu.elementwise import rms_norm
+
+    assert "def rms_norm" in repr(lab.show_source(rms_norm))
+
+
+def test_setup_says_what_it_runs_on_and_refuses_unknown_sizes(monkeypatch):
+    monkeypatch.delenv("TINYSERVE_SIZE", raising=False)
+    assert "chapter" in repr(lab.setup("00")) and lab.sizes(dict(n=1), dict(n=2)).n == 1
+    lab.setup("00", "full")
+    assert lab.sizes(dict(n=1), dict(n=2)).n == 2
+    with pytest.raises(InvalidRequest, match="tiny, full"):
+        lab.setup("00", "huge")
+    lab.setup("00")
