@@ -24,7 +24,7 @@ from tinyserve.kernels.cuda.toolchain import assemble, compile_ptx
 @cuda.jit
 def every_door(halves, floats, words, out):
     i = cuda.threadIdx.x
-    tile = cuda.shared.array((32, 16), np.float16)
+    tile = cuda.shared.array((32, 16), np.float16, alignment=16)
     warp.cp_async(tile, (i, 0), halves, 16 * i, i < 30)
     warp.cp_async_commit()
     warp.cp_async_wait(0)

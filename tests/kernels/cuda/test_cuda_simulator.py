@@ -103,7 +103,7 @@ def all_write_one(x, out):
 
 @cuda.jit
 def overlapping_widths(x, out):
-    bytes_ = cuda.shared.array(128, uint8)
+    bytes_ = cuda.shared.array(128, uint8, alignment=16)
     i = cuda.threadIdx.x
     bytes_[i] = i
     if i < 8:
@@ -122,7 +122,7 @@ def within_a_warp(x, out, with_sync):
 
 @cuda.jit
 def copy_not_awaited(x, out, awaited):
-    buffer = cuda.shared.array(128, float32)
+    buffer = cuda.shared.array(128, float32, alignment=16)
     i = cuda.threadIdx.x
     warp.cp_async(buffer, 4 * i, x, 4 * i, True)
     warp.cp_async_commit()
@@ -133,7 +133,7 @@ def copy_not_awaited(x, out, awaited):
 
 @cuda.jit
 def copy_without_barrier(x, out):
-    buffer = cuda.shared.array(128, float32)
+    buffer = cuda.shared.array(128, float32, alignment=16)
     i = cuda.threadIdx.x
     warp.cp_async(buffer, 4 * i, x, 4 * i, True)
     warp.cp_async_commit()

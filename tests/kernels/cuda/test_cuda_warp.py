@@ -134,7 +134,7 @@ def test_fragments_against_the_manual():
 @cuda.jit
 def tiles(source, out):
     lane = cuda.threadIdx.x
-    shared = cuda.shared.array((16, 16), uint16)
+    shared = cuda.shared.array((16, 16), uint16, alignment=16)
     for column in range(8):
         shared[lane % 16, 8 * (lane // 16) + column] = source[lane % 16, 8 * (lane // 16) + column]
     cuda.syncwarp()
@@ -164,7 +164,7 @@ def test_ldmatrix_gives_the_fragments_of_mma():
 @cuda.jit
 def copy_early(source, out):
     lane = cuda.threadIdx.x
-    shared = cuda.shared.array(256, float32)
+    shared = cuda.shared.array(256, float32, alignment=16)
     warp.cp_async(shared, 4 * lane, source, 4 * lane, lane != 3)
     warp.cp_async_commit()
     warp.cp_async(shared, 128 + 4 * lane, source, 128 + 4 * lane, True)
@@ -189,7 +189,7 @@ def test_cp_async_arrives_at_the_wait_and_not_before():
 @cuda.jit
 def wide(floats, halves, out):
     lane = cuda.threadIdx.x
-    row = cuda.shared.array(128, uint32)
+    row = cuda.shared.array(128, uint32, alignment=16)
     warp.store128(out, (0, 4 * lane), warp.load128(floats, 4 * lane))
     words = warp.load128_once(halves, 8 * lane)
     warp.store128(row, 4 * lane, words)
@@ -276,6 +276,12 @@ def misaligned(x):
 
 
 @cuda.jit
+def not_asked_to_be_aligned(x):
+    tile = cuda.shared.array((16, 16), uint16)
+    warp.ldmatrix_x4(tile, (cuda.threadIdx.x % 16, 8 * (cuda.threadIdx.x // 16)))
+
+
+@cuda.jit
 def past_the_end(x):
     x[cuda.threadIdx.x + 1] = 0
 
@@ -291,7 +297,8 @@ def two_registers(x):
 
 
 @pytest.mark.parametrize("kernel, words", [
-    (misaligned, "multiple of 16 bytes"), (past_the_end, "index 32 of 'x'"), (before_the_start, "index -1 of 'x'"),
+    (misaligned, "multiple of 16 bytes"), (not_asked_to_be_aligned, "alignment=128"),
+    (past_the_end, "index 32 of 'x'"), (before_the_start, "index -1 of 'x'"),
     (two_registers, "tuple of 4 registers"),
 ])
 def test_faults_name_the_lane_and_the_reason(kernel, words):

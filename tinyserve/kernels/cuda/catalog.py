@@ -90,6 +90,7 @@ ELEMENTWISE = (
     Build("norms", "log_softmax", (M, M), 128, (SHUFFLE,)),
     Build("elementwise", "pointwise", (M16, M16, M16), 128, _WIDE, ("add", "float16")),
     Build("elementwise", "pointwise", (M16, M16, M16), 128, _WIDE, ("gelu", "float16")),
+    Build("elementwise", "pointwise", ("float16[:,:]", "float16[:,:]", M16), 128, _WIDE, ("silu_mul", "float16")),
     Build("elementwise", "take_rows", (M16, _I1, M), 128, _WIDE, ("float16", "float32")),
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,13 @@ class SimulatedMemory:
         kernel[grid, block](*arguments)
 
 
+@functools.cache
+def _numba_stream(handle: int) -> Any:
+    from numba import cuda
+
+    return cuda.external_stream(handle)
+
+
 class TorchMemory:
     """torch tensors on the current CUDA device; kernels run on torch's current stream."""
 
@@ -91,9 +99,7 @@ class TorchMemory:
         return self.torch.as_tensor(array, device="cuda").to(getattr(self.torch, form)).contiguous()
 
     def launch(self, kernel: Any, grid: Any, block: int, *arguments: Any) -> None:
-        from numba import cuda
-
-        stream = cuda.external_stream(self.torch.cuda.current_stream().cuda_stream)
+        stream = _numba_stream(self.torch.cuda.current_stream().cuda_stream)
         kernel[grid, block, stream](*(self._argument(argument) for argument in arguments))
 
     def _argument(self, value: Any) -> Any:

@@ -149,8 +149,8 @@ def flash_prefill(form: str, head_dim: int, heads_per_key: int, block_size: int)
         bank_conflicts: 0
         barriers: 2 * tiles * Hk
         """
-        key_tile = cuda.shared.array((2, keys, D), dtype)
-        value_tile = cuda.shared.array((2, keys, D), dtype)
+        key_tile = cuda.shared.array((2, keys, D), dtype, alignment=128)
+        value_tile = cuda.shared.array((2, keys, D), dtype, alignment=128)
         query = cuda.local.array((steps, 4), uint32)
         scores, sums = cuda.local.array((key_tiles, 4), float32), cuda.local.array((column_tiles, 4), float32)
         tops, totals = cuda.local.array(2, float32), cuda.local.array(2, float32)

@@ -86,8 +86,8 @@ def matmul_tensor_cores(a, b, out):
     bank_conflicts: 0
     barriers: 2 * ceil(k, 32) * ceil(m, 64) * ceil(n, 64)
     """
-    tile_a = cuda.shared.array((2, BM, BK), np.float16)
-    tile_b = cuda.shared.array((2, BN, BK), np.float16)
+    tile_a = cuda.shared.array((2, BM, BK), np.float16, alignment=128)
+    tile_b = cuda.shared.array((2, BN, BK), np.float16, alignment=128)
     sums = cuda.local.array((2, 4, 4), float32)
     thread, lane = cuda.threadIdx.x, cuda.threadIdx.x % 32
     top, left = 32 * (thread // 64), 32 * (thread // 32 % 2)

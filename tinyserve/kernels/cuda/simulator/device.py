@@ -47,16 +47,19 @@ class _Shared:
             return WatchedArray(self._dynamic[:whole].view(dtype), "shared", f"dynamic shared, line {frame.f_lineno}", 0)
         key = instruction(frame)
         if key not in self.arrays:
-            self.arrays[key] = self._allocate(shape, dtype, f"shared, line {frame.f_lineno}")
+            self.arrays[key] = self._allocate(shape, dtype, alignment or dtype.itemsize, f"shared, line {frame.f_lineno}")
         return self.arrays[key]
 
-    def _allocate(self, shape: Any, dtype: np.dtype, name: str) -> WatchedArray:
-        start = -(-self._end // 128) * 128
+    def _allocate(self, shape: Any, dtype: np.dtype, alignment: int, name: str) -> WatchedArray:
+        """A new array, no better aligned than it was asked for: what works here does not hang on luck."""
+        start = -(-self._end // alignment) * alignment
+        start += alignment * (start % (2 * alignment) == 0)
         array = WatchedArray(poisoned(shape, dtype), "shared", name, start)
         self._end = start + array.data.nbytes
-        if self._end - self.dynamic_bytes > STATIC_SHARED_BYTES:
-            raise KernelFault(f"The kernel asks for {self._end - self.dynamic_bytes} bytes of static shared memory; a CTA has "
-                              f"{STATIC_SHARED_BYTES}. Use smaller tiles, or dynamic shared memory.")
+        asked = array.data.nbytes + sum(other.data.nbytes for other in self.arrays.values())
+        if asked > STATIC_SHARED_BYTES:
+            raise KernelFault(f"The kernel asks for {asked} bytes of static shared memory; a CTA has {STATIC_SHARED_BYTES}. Use smaller "
+                              "tiles, or dynamic shared memory.")
         return array
 
 

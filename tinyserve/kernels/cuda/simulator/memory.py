@@ -112,7 +112,8 @@ class WatchedArray:
         self._checked(index)
         if self.address_of(index) % nbytes:
             raise KernelFault(f"{current()} accessed {nbytes} bytes of '{self.name}' at index {index}, which is not a multiple of "
-                              f"{nbytes} bytes from the start of memory: a GPU stops with 'misaligned address'.")
+                              f"{nbytes} bytes from the start of memory: a GPU stops with 'misaligned address'. (Shared arrays are aligned "
+                              "to their element; ask for more: cuda.shared.array(shape, dtype, alignment=128).)")
         count, parts = nbytes // self.data.itemsize, index if isinstance(index, tuple) else (index,)
         last = self.data[parts[:-1]]
         if last.strides[0] != self.data.itemsize or parts[-1] + count > len(last):

@@ -15,7 +15,8 @@ Copy: `cp_async(shared, index, source, index, valid)`: 16 bytes from global to s
     `cp_async_commit()` closes a group, `cp_async_wait(n)` waits until at most n groups are pending (n a literal).
 Memory: `load128`, `load64(array, index)` -> a tuple of 4 or 2 registers (float32 from float32 arrays), `load32` -> one register;
     `load128_once`: global data that no one writes and that is read once; `store128`, `store64(array, index, words)`, `store32`.
-    `index` is an integer or a tuple, aligned to the width and never negative.
+    `index` is an integer or a tuple, aligned to the width and never negative; a shared array that is read or written 16 bytes
+    at a time (by `ldmatrix` and `cp_async` too) must ask for it: `cuda.shared.array(shape, dtype, alignment=16)`.
 Registers: `pack_f16(low, high)`, `unpack_f16`, `pack_bf16`, `unpack_bf16`, `float_bits`, `bits_float`, `u32`, `i32` (wrapping
     casts), `round_i32` (to nearest even), `sub_f16x2`, `mul_f16x2`, `fma_f16x2`, `fma_bf16x2`, `dp4a_s8(a, b, c)`, `dp4a_u8s8`
     (c + four byte products), `byte_permute`, and `exp2`, `rsqrt`, `reciprocal` at the processor's own precision (relative error
