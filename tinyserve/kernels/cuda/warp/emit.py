@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -66,7 +67,13 @@ def element(context: Any, builder: Any, array_type: Any, array: Any, index_type:
     kinds = [index_type] if single else list(index_type)
     values = [index] if single else cgutils.unpack_tuple(builder, index)
     wide = [integer(builder, value, kind, ir.IntType(64)) for value, kind in zip(values, kinds)]
-    return cgutils.get_item_pointer(context, builder, array_type, struct, wide)
+    if array_type.layout == "C":
+        return cgutils.get_item_pointer(context, builder, array_type, struct, wide)
+    # Numba adds strides to the pointer as an integer, after which the compiler no longer knows that it is global memory.
+    strides = cgutils.unpack_tuple(builder, struct.strides)
+    offset = functools.reduce(builder.add, map(builder.mul, wide, strides))
+    start = builder.bitcast(struct.data, ir.IntType(8).as_pointer())
+    return builder.bitcast(builder.gep(start, [offset]), struct.data.type)
 
 
 def shared_address(builder: Any, pointer: Any) -> Any:
