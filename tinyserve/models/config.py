@@ -5,8 +5,10 @@ An architecture is a row of `ARCHITECTURES`; nothing else in the engine asks whi
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Mapping, Optional
+from typing import Any, Optional
 
 from ..errors import CorruptCheckpoint, UnsupportedModel
 
@@ -32,6 +34,9 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "qwen3": Architecture(qk_norm=True),
     "gpt2": Architecture(norm="layer", activation="gelu", every_bias=True, learned_positions=True, tied=True),
 }
+
+
+_LARGEST = 2**24  # of any size: nothing published comes near, and a table of so many positions still fits in memory
 
 
 @dataclass(frozen=True)
@@ -60,10 +65,13 @@ class ModelConfig:
         return ARCHITECTURES[self.architecture]
 
     def __post_init__(self) -> None:
-        for name in ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "context_length"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or not 0 < value < 2**31:
-                raise CorruptCheckpoint(f"The model's configuration says {name} = {value!r}; it must be a positive integer.")
+        for name in ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "context_length", "window"):
+            value, least = getattr(self, name), 0 if name == "window" else 1
+            if not least <= value <= _LARGEST:
+                raise CorruptCheckpoint(f"The model's configuration says {name} = {value}; it must be from {least} to {_LARGEST}.")
+        if not self.eps > 0 or not self.rope_theta > 1:
+            raise CorruptCheckpoint(f"The model's configuration says eps = {self.eps} and RoPE theta = {self.rope_theta}; "
+                                    "the first must be above 0, the second above 1.")
         if self.heads % self.kv_heads:
             raise CorruptCheckpoint(f"{self.heads} query heads cannot share {self.kv_heads} key/value heads evenly.")
         if self.head_dim % 2:
@@ -71,39 +79,92 @@ class ModelConfig:
 
 
 def _architecture(name: Any) -> Architecture:
-    if name not in ARCHITECTURES:
+    if not isinstance(name, str) or name not in ARCHITECTURES:
         raise UnsupportedModel(f"Architecture {name!r} is not supported; supported are {', '.join(ARCHITECTURES)}.")
     return ARCHITECTURES[name]
 
 
-def _required(config: Mapping[str, Any], *names: str) -> Any:
-    for name in names:
-        if config.get(name) is not None:
-            return config[name]
-    raise CorruptCheckpoint(f"The model's configuration has no {names[0]!r}.")
+class _Values:
+    """A configuration from outside: every value is of the type that its reader expects, or refused by name."""
+
+    def __init__(self, values: Mapping[str, Any], prefix: str = ""):
+        self._values, self._prefix = values, prefix
+
+    def get(self, name: str) -> Any:
+        return self._values.get(self._prefix + name)
+
+    def _checked(self, name: str, default: Any, kinds: tuple[type, ...], what: str) -> Any:
+        value = self.get(name)
+        value = default if value is None else value
+        if value is None:
+            raise CorruptCheckpoint(f"The model's configuration has no {self._prefix + name!r}.")
+        if not isinstance(value, kinds) or isinstance(value, bool) != (kinds == (bool,)) or value != value:
+            raise CorruptCheckpoint(f"The model's configuration says {self._prefix + name} = {value!r}; it must be {what}.")
+        return value
+
+    def integer(self, name: str, default: Optional[int] = None) -> int:
+        return self._checked(name, default, (int,), "an integer")
+
+    def number(self, name: str, default: Optional[float] = None) -> float:
+        value = float(self._checked(name, default, (int, float), "a number"))
+        if math.isinf(value):
+            raise CorruptCheckpoint(f"The model's configuration says {self._prefix + name} = {value}; it must be finite.")
+        return value
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        return self._checked(name, default, (bool,), "true or false")
+
+    def mapping(self, name: str) -> Mapping[str, Any]:
+        return self._checked(name, {}, (dict,), "an object")
+
+    def ids(self, name: str) -> tuple[int, ...]:
+        value = self.get(name)
+        ids = () if value is None else tuple(value) if isinstance(value, (list, tuple)) else (value,)
+        if not all(isinstance(token, int) and not isinstance(token, bool) for token in ids):
+            raise CorruptCheckpoint(f"The model's configuration says {self._prefix + name} = {value!r}; it must be a token id or a list.")
+        return ids
 
 
-def _as_tuple(ids: Any) -> tuple[int, ...]:
-    return () if ids is None else tuple(ids) if isinstance(ids, (list, tuple)) else (ids,)
+_SCALING_NUMBERS = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings", "beta_fast", "beta_slow",
+                    "attention_factor", "mscale", "mscale_all_dim")
+_SCALING_NEEDS = {"linear": _SCALING_NUMBERS[:1], "dynamic": _SCALING_NUMBERS[:1], "yarn": _SCALING_NUMBERS[:1],
+                  "llama3": _SCALING_NUMBERS[:4]}
 
 
-def _hf_rope(config: Mapping[str, Any]) -> tuple[float, Mapping[str, Any]]:
+def _scaling(parameters: Mapping[str, Any], kind: Any) -> Mapping[str, Any]:
+    """RoPE scaling with positive numbers for all that its kind needs; {} for none."""
+    if kind in (None, "default", "none"):
+        return {}
+    if not isinstance(kind, str) or kind not in _SCALING_NEEDS:
+        raise UnsupportedModel(f"RoPE scaling {kind!r} is not supported; supported are {', '.join(_SCALING_NEEDS)}.")
+    values = _Values(parameters)
+    scaling: dict[str, Any] = {"rope_type": kind, "truncate": values.flag("truncate", True)}
+    for name in _SCALING_NUMBERS:
+        if name in _SCALING_NEEDS[kind] or parameters.get(name) is not None:
+            scaling[name] = values.number(name)
+            if not scaling[name] > 0:
+                raise CorruptCheckpoint(f"The model's RoPE scaling says {name} = {scaling[name]}; it must be above 0.")
+    if kind == "llama3" and not scaling["high_freq_factor"] > scaling["low_freq_factor"]:
+        raise CorruptCheckpoint("The model's RoPE scaling has no band between low_freq_factor and high_freq_factor.")
+    return scaling
+
+
+def _hf_rope(config: _Values) -> tuple[float, Mapping[str, Any]]:
     """(theta, scaling) from either generation of the config format."""
-    parameters = config.get("rope_parameters") or {}
-    scaling = {**parameters, **(config.get("rope_scaling") or {})}
-    theta = float(parameters.get("rope_theta") or config.get("rope_theta") or 10000.0)
-    kind = scaling.get("rope_type") or scaling.get("type") or "default"
-    if kind not in ("default", "linear", "dynamic", "llama3", "yarn"):
-        raise UnsupportedModel(f"RoPE scaling {kind!r} is not supported; supported are linear, dynamic, llama3 and yarn.")
-    return theta, {} if kind == "default" else {**scaling, "rope_type": kind}
+    parameters = config.mapping("rope_parameters")
+    scaling = {**parameters, **config.mapping("rope_scaling")}
+    theta = _Values(parameters).number("rope_theta", config.number("rope_theta", 10000.0))
+    if _Values(scaling).number("partial_rotary_factor", config.number("partial_rotary_factor", 1.0)) != 1:
+        raise UnsupportedModel("Rotary embedding of only a part of each head is not supported.")
+    return theta, _scaling(scaling, scaling.get("rope_type") or scaling.get("type"))
 
 
-def _hf_window(config: Mapping[str, Any]) -> int:
-    kinds = set(config.get("layer_types") or [])
+def _hf_window(config: _Values) -> int:
+    kinds = set(map(str, config.get("layer_types") or []))
     if len(kinds) > 1:
         raise UnsupportedModel("Layers that differ in their attention window are not supported.")
-    used = config.get("use_sliding_window", True) if not kinds else kinds == {"sliding_attention"}
-    return int(config.get("sliding_window") or 0) if used else 0
+    used = config.flag("use_sliding_window", True) if not kinds else kinds == {"sliding_attention"}
+    return config.integer("sliding_window", 0) if used else 0
 
 
 def from_hf(config: Mapping[str, Any]) -> ModelConfig:
@@ -112,66 +173,65 @@ def from_hf(config: Mapping[str, Any]) -> ModelConfig:
     family = _architecture(name)
     if config.get("quantization_config"):
         raise UnsupportedModel("This checkpoint is already quantized in a format that tinyserve does not read yet.")
+    values = _Values(config)
     if name == "gpt2":
-        return _from_gpt2(config)
-    activation = config.get("hidden_act", "silu")
-    if activation not in ("silu", "swish"):
-        raise UnsupportedModel(f"Activation {activation!r} is not supported for {name}; only silu is.")
+        return _from_gpt2(values)
+    if config.get("hidden_act", "silu") not in ("silu", "swish"):
+        raise UnsupportedModel(f"Activation {config['hidden_act']!r} is not supported for {name}; only silu is.")
     if config.get("mlp_bias"):
         raise UnsupportedModel("MLP biases are not supported for this family.")
-    hidden, heads = _required(config, "hidden_size"), _required(config, "num_attention_heads")
-    theta, scaling = _hf_rope(config)
+    hidden, heads = values.integer("hidden_size"), values.integer("num_attention_heads")
+    theta, scaling = _hf_rope(values)
     return ModelConfig(
-        architecture=name, layers=_required(config, "num_hidden_layers"), hidden=hidden, heads=heads,
-        kv_heads=config.get("num_key_value_heads") or heads, head_dim=config.get("head_dim") or hidden // heads,
-        ffn=_required(config, "intermediate_size"), vocab=_required(config, "vocab_size"),
-        context_length=_required(config, "max_position_embeddings"), eps=float(_required(config, "rms_norm_eps")),
-        tied=bool(config.get("tie_word_embeddings", False)), rope_theta=theta, rope_scaling=scaling, window=_hf_window(config),
-        attention_bias=bool(config.get("attention_bias", family.attention_bias)) or family.attention_bias,
-        end_ids=_as_tuple(config.get("eos_token_id")))
+        architecture=name, layers=values.integer("num_hidden_layers"), hidden=hidden, heads=heads,
+        kv_heads=values.integer("num_key_value_heads", heads), head_dim=values.integer("head_dim", hidden // max(heads, 1)),
+        ffn=values.integer("intermediate_size"), vocab=values.integer("vocab_size"),
+        context_length=values.integer("max_position_embeddings"), eps=values.number("rms_norm_eps"),
+        tied=values.flag("tie_word_embeddings"), rope_theta=theta, rope_scaling=scaling, window=_hf_window(values),
+        attention_bias=values.flag("attention_bias") or family.attention_bias, end_ids=values.ids("eos_token_id"))
 
 
-def _from_gpt2(config: Mapping[str, Any]) -> ModelConfig:
-    if config.get("activation_function", "gelu_new") not in ("gelu_new", "gelu_pytorch_tanh"):
-        raise UnsupportedModel(f"Activation {config['activation_function']!r} is not supported for gpt2; only gelu_new is.")
-    if config.get("scale_attn_by_inverse_layer_idx") or config.get("scale_attn_weights") is False:
+def _from_gpt2(values: _Values) -> ModelConfig:
+    if (activation := values.get("activation_function")) not in (None, "gelu_new", "gelu_pytorch_tanh"):
+        raise UnsupportedModel(f"Activation {activation!r} is not supported for gpt2; only gelu_new is.")
+    if values.flag("scale_attn_by_inverse_layer_idx") or not values.flag("scale_attn_weights", True):
         raise UnsupportedModel("GPT-2's unusual attention scales are not supported.")
-    hidden, heads = _required(config, "n_embd"), _required(config, "n_head")
+    hidden, heads = values.integer("n_embd"), values.integer("n_head")
     return ModelConfig(
-        architecture="gpt2", layers=_required(config, "n_layer"), hidden=hidden, heads=heads, kv_heads=heads,
-        head_dim=hidden // heads, ffn=config.get("n_inner") or 4 * hidden, vocab=_required(config, "vocab_size"),
-        context_length=_required(config, "n_positions"), eps=float(config.get("layer_norm_epsilon", 1e-5)),
-        tied=bool(config.get("tie_word_embeddings", True)), attention_bias=True, end_ids=_as_tuple(config.get("eos_token_id")))
+        architecture="gpt2", layers=values.integer("n_layer"), hidden=hidden, heads=heads, kv_heads=heads,
+        head_dim=hidden // max(heads, 1), ffn=values.integer("n_inner", 4 * hidden), vocab=values.integer("vocab_size"),
+        context_length=values.integer("n_positions"), eps=values.number("layer_norm_epsilon", 1e-5),
+        tied=values.flag("tie_word_embeddings", True), attention_bias=True, end_ids=values.ids("eos_token_id"))
 
 
-def _gguf_scaling(get: Any) -> Mapping[str, Any]:
-    kind = get("rope.scaling.type", "none")
-    if kind == "none":
-        return {}
-    if kind not in ("linear", "yarn"):
+def _gguf_scaling(values: _Values) -> Mapping[str, Any]:
+    kind = values.get("rope.scaling.type")
+    if kind not in (None, "none", "linear", "yarn"):
         raise UnsupportedModel(f"RoPE scaling {kind!r} in a GGUF file is not supported; supported are linear and yarn.")
-    scaling = {"rope_type": kind, "factor": get("rope.scaling.factor", 1.0),
-               "original_max_position_embeddings": get("rope.scaling.original_context_length", None)}
-    return {key: value for key, value in scaling.items() if value is not None}
+    factor = values.number("rope.scaling.factor", 1.0)
+    names = {"original_max_position_embeddings": "original_context_length", "beta_fast": "yarn_beta_fast", "beta_slow": "yarn_beta_slow"}
+    found = {ours: values.get(f"rope.scaling.{theirs}") for ours, theirs in names.items()}
+    grown = values.number("rope.scaling.attn_factor", 1.0) * (1 + 0.1 * math.log(max(factor, 1)))
+    return _scaling({"factor": factor, "attention_factor": grown, **found}, kind)
 
 
 def from_gguf(metadata: Mapping[str, Any], vocab: int, tied: bool) -> ModelConfig:
     """GGUF metadata -> `ModelConfig`; the vocabulary size and tying come from the tensors."""
     name = metadata.get("general.architecture")
     family = _architecture(name)
-
-    def get(key: str, default: Any = ...) -> Any:
-        value = metadata.get(f"{name}.{key}", default)
-        if value is ...:
-            raise CorruptCheckpoint(f"The GGUF file has no {name}.{key}.")
-        return value
-
-    hidden, heads = get("embedding_length"), get("attention.head_count")
-    eps = get("attention.layer_norm_epsilon" if family.norm == "layer" else "attention.layer_norm_rms_epsilon")
-    end: Optional[Any] = metadata.get("tokenizer.ggml.eos_token_id")
+    values = _Values(metadata, f"{name}.")
+    if values.integer("expert_count", 0):
+        raise UnsupportedModel("Mixtures of experts are not supported.")
+    hidden, heads = values.integer("embedding_length"), values.integer("attention.head_count")
+    context, head_dim = values.integer("context_length"), values.integer("attention.key_length", hidden // max(heads, 1))
+    if not family.learned_positions and values.integer("rope.dimension_count", head_dim) != head_dim:
+        raise UnsupportedModel("Rotary embedding of only a part of each head is not supported.")
+    if values.integer("attention.value_length", head_dim) != head_dim:
+        raise UnsupportedModel("Heads whose keys and values differ in size are not supported.")
     return ModelConfig(
-        architecture=name, layers=get("block_count"), hidden=hidden, heads=heads, kv_heads=get("attention.head_count_kv", heads),
-        head_dim=get("attention.key_length", hidden // heads if heads else 0), ffn=get("feed_forward_length"), vocab=vocab,
-        context_length=get("context_length"), eps=float(eps), tied=tied, rope_theta=float(get("rope.freq_base", 10000.0)),
-        rope_scaling=_gguf_scaling(get), window=get("attention.sliding_window", 0) or 0,
-        attention_bias=family.attention_bias or family.every_bias, end_ids=_as_tuple(end))
+        architecture=name, layers=values.integer("block_count"), hidden=hidden, heads=heads,
+        kv_heads=values.integer("attention.head_count_kv", heads), head_dim=head_dim, ffn=values.integer("feed_forward_length"),
+        vocab=vocab, context_length=context, tied=tied, rope_theta=values.number("rope.freq_base", 10000.0),
+        eps=values.number("attention.layer_norm_epsilon" if family.norm == "layer" else "attention.layer_norm_rms_epsilon"),
+        rope_scaling=_gguf_scaling(values), window=values.integer("attention.sliding_window", 0),
+        attention_bias=family.attention_bias or family.every_bias, end_ids=_Values(metadata).ids("tokenizer.ggml.eos_token_id"))

@@ -6,8 +6,9 @@ stage of the course: what differs is the kernels, the caches and the weights tha
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Optional, Sequence
+from typing import Any, Optional
 
 from ..kernels.layouts import Weight
 from .batch import ForwardBatch

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Optional, Sequence, Union
+from typing import Any, Optional, Union
 
 import numpy as np
 
 from ..errors import CorruptCheckpoint, InvalidRequest
-from ..kernels.layouts import Weight
 from ..quantization.rounding import DTYPES
 from .config import ModelConfig, from_gguf, from_hf
 from .decoder import Decoder, DecoderWeights, LayerWeights, Linear, Norm
@@ -62,56 +62,61 @@ class _Builder:
 
     def weights(self, positions: int) -> DecoderWeights:
         config = self.config
-        embedding = self._matrix(["embedding"], None, config.vocab, config.hidden).weight
-        tied = config.tied or not self.source.has("head")
+        embedding = self._matrix("embedding", None, config.vocab, config.hidden).weight
         learned, cos_sin = None, None
         if config.family.learned_positions:
-            learned = self._matrix(["positions"], None, config.context_length, config.hidden).weight
+            learned = self._matrix("positions", None, config.context_length, config.hidden).weight
         else:
-            cos_sin = self.ops.array(rope_table(config, positions))
+            divisors = self._host_vector("rope_freqs", None, config.head_dim // 2) if self.source.has("rope_freqs") else None
+            cos_sin = self.ops.array(rope_table(config, positions, divisors))
         return DecoderWeights(
             embedding=embedding, layers=tuple(self._layer(i) for i in range(config.layers)),
             final_norm=self._norm("final_norm", None), positions=learned, cos_sin=cos_sin,
-            head=embedding if tied else self._matrix(["head"], None, config.vocab, config.hidden).weight)
+            head=embedding if config.tied else self._matrix("head", None, config.vocab, config.hidden).weight)
 
     def _layer(self, i: int) -> LayerWeights:
         config, heads = self.config, self.config.heads * self.config.head_dim
         kv = config.kv_heads * config.head_dim
         fused = self.source.has("qkv", i)
-        qkv = (self._matrix(["qkv"], i, heads + 2 * kv, config.hidden),) if fused else self._fused(["q", "k", "v"], i, [heads, kv, kv])
+        qkv = (self._matrix("qkv", i, heads + 2 * kv, config.hidden),) if fused else self._fused(["q", "k", "v"], i, [heads, kv, kv])
         gated = config.family.activation == "silu"
         names = ["gate", "up"] if gated else ["up"]
         return LayerWeights(
-            attention_norm=self._norm("attention_norm", i), qkv=qkv, output=self._matrix(["output"], i, config.hidden, heads),
+            attention_norm=self._norm("attention_norm", i), qkv=qkv, output=self._matrix("output", i, config.hidden, heads),
             ffn_norm=self._norm("ffn_norm", i), up=self._fused(names, i, [config.ffn] * len(names)),
-            down=self._matrix(["down"], i, config.hidden, config.ffn),
+            down=self._matrix("down", i, config.hidden, config.ffn),
             q_norm=self._vector("q_norm", i, config.head_dim) if config.family.qk_norm else None,
             k_norm=self._vector("k_norm", i, config.head_dim) if config.family.qk_norm else None)
 
     def _fused(self, parts: Sequence[str], layer: int, rows: Sequence[int]) -> tuple[Linear, ...]:
         """One matrix for all parts, or one each where their formats differ."""
+        for part, n in zip(parts, rows):
+            self._check(part, layer, (n, self.config.hidden))
         packed = self.source.weight(parts, layer, self.dtype)
         if packed is None:
-            return tuple(self._matrix([part], layer, n, self.config.hidden) for part, n in zip(parts, rows))
-        self._check(packed, parts, sum(rows), self.config.hidden)
+            return tuple(self._matrix(part, layer, n, self.config.hidden) for part, n in zip(parts, rows))
         return (Linear(self.ops.weight(packed), self._biases(parts, layer, rows)),)
 
-    def _matrix(self, parts: Sequence[str], layer: Optional[int], rows: int, columns: int) -> Linear:
-        packed = self.source.weight(parts, layer, self.dtype)
-        self._check(packed, parts, rows, columns)
-        return Linear(self.ops.weight(packed), self._biases(parts, layer, [rows]))
+    def _matrix(self, part: str, layer: Optional[int], rows: int, columns: int) -> Linear:
+        self._check(part, layer, (rows, columns))
+        return Linear(self.ops.weight(self.source.weight([part], layer, self.dtype)), self._biases([part], layer, [rows]))
 
-    def _check(self, packed: Optional[Weight], parts: Sequence[str], rows: int, columns: int) -> None:
-        if packed is None or (packed.rows, packed.columns) != (rows, columns):
-            found = "nothing" if packed is None else f"[{packed.rows}, {packed.columns}]"
-            raise CorruptCheckpoint(f"The {'+'.join(parts)} weight is {found}; the configuration asks for [{rows}, {columns}].")
+    def _check(self, part: str, layer: Optional[int], wanted: tuple[int, ...]) -> str:
+        """The part's name for a reader; refuses another shape than the configuration's before anything is read."""
+        where = f"{part}{'' if layer is None else f' of layer {layer}'}"
+        if (found := self.source.shape(part, layer)) != wanted:
+            raise CorruptCheckpoint(f"The {where} has shape {list(found)}; the configuration asks for {list(wanted)}.")
+        return where
 
     def _biases(self, parts: Sequence[str], layer: Optional[int], rows: Sequence[int]) -> Optional[Any]:
-        """The biases of all parts in one vector, 0 for a part without; None where no part has one."""
-        if not any(self.source.has(f"{part}_bias", layer) for part in parts):
+        """The biases of all parts in one vector, 0 for a part without; None where no part has one and none is due."""
+        config = self.config
+        due = [layer is not None and (config.family.every_bias or config.attention_bias and part in ("q", "k", "v")) for part in parts]
+        held = [self.source.has(f"{part}_bias", layer) for part in parts]
+        if not any(due) and not any(held):
             return None
-        vectors = [self._host_vector(f"{part}_bias", layer, n) if self.source.has(f"{part}_bias", layer) else np.zeros(n, np.float32)
-                   for part, n in zip(parts, rows)]
+        vectors = [self._host_vector(f"{part}_bias", layer, n) if one or other else np.zeros(n, np.float32)
+                   for part, n, one, other in zip(parts, rows, due, held)]
         return self.ops.array(np.concatenate(vectors))
 
     def _norm(self, part: str, layer: Optional[int]) -> Norm:
@@ -123,10 +128,8 @@ class _Builder:
         return self.ops.array(self._host_vector(part, layer, size))
 
     def _host_vector(self, part: str, layer: Optional[int], size: int) -> np.ndarray:
+        where = self._check(part, layer, (size,))
         values = np.ascontiguousarray(self.source.floats(part, layer), np.float32)
-        where = f"{part}{'' if layer is None else f' of layer {layer}'}"
-        if values.shape != (size,):
-            raise CorruptCheckpoint(f"The {where} has shape {list(values.shape)}; the configuration asks for [{size}].")
         if not np.isfinite(values).all():
             raise CorruptCheckpoint(f"The {where} holds NaN or infinity.")
         return values

@@ -7,7 +7,8 @@ frequency bands; parameter names as in Hugging Face configs.
 from __future__ import annotations
 
 import math
-from typing import Any, Mapping
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -66,5 +67,8 @@ def rope_table(config: ModelConfig, positions: int, divisors: Any = None) -> np.
         frequencies, attention = _yarn(frequencies, scaling, config)
     if divisors is not None:
         frequencies = frequencies / divisors
-    angles = np.arange(positions, dtype=np.float64)[:, None] * frequencies
-    return (np.concatenate([np.cos(angles), np.sin(angles)], axis=1) * attention).astype(np.float32)
+    table = np.empty((positions, d), np.float32)
+    for start in range(0, positions, 4096):  # in double precision a slice at a time
+        angles = np.arange(start, min(start + 4096, positions), dtype=np.float64)[:, None] * frequencies
+        table[start:start + 4096, : d // 2], table[start:start + 4096, d // 2:] = np.cos(angles) * attention, np.sin(angles) * attention
+    return table

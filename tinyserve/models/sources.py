@@ -6,12 +6,13 @@ attention_norm, ffn_norm, q_norm, k_norm, each also with _bias.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Callable, Mapping, Optional, Sequence
+from typing import Any, Optional
 
 import numpy as np
 
-from ..errors import CorruptCheckpoint, ModelNotFound
+from ..errors import CorruptCheckpoint, ModelNotFound, UnsupportedModel
 from ..kernels.layouts import Weight
 from ..quantization.blocks import from_q4_0, from_q4_1, from_q8_0
 from ..quantization.rounding import pack
@@ -66,10 +67,15 @@ class SafetensorsSource:
         import json
 
         index = folder / "model.safetensors.index.json"
-        if index.exists():
-            missing = [name for name in json.loads(index.read_text())["weight_map"] if name not in self._where]
-            if missing:
-                raise CorruptCheckpoint(f"{index.name} promises tensor {missing[0]!r}, which no file here holds; fetch the missing shard.")
+        if not index.exists():
+            return
+        try:
+            promised = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        except (OSError, ValueError, KeyError, TypeError):
+            raise CorruptCheckpoint(f"{index} is not a readable index of shards; fetch it again.") from None
+        missing = [name for name in promised if name not in self._where]
+        if missing:
+            raise CorruptCheckpoint(f"{index.name} promises tensor {missing[0]!r}, which no file here holds; fetch the missing shard.")
 
     def _full_name(self, part: str, layer: Optional[int]) -> str:
         if not self._gpt2:
@@ -81,23 +87,32 @@ class SafetensorsSource:
         """True where the checkpoint holds this part."""
         return self._full_name(part, layer) in self._where
 
-    def floats(self, part: str, layer: Optional[int] = None) -> np.ndarray:
-        """The tensor in float32, matrices as W[N, K]."""
+    def _found(self, part: str, layer: Optional[int]) -> tuple[str, Any, Path]:
         name = self._full_name(part, layer)
         if name not in self._where:
             raise CorruptCheckpoint(f"The checkpoint has no tensor {name!r}.")
-        handle, file = self._where[name]
+        return name, *self._where[name]
+
+    def shape(self, part: str, layer: Optional[int] = None) -> tuple[int, ...]:
+        """The tensor's shape, without reading it."""
+        name, handle, _ = self._found(part, layer)
+        shape = tuple(handle.get_slice(name).get_shape())
+        return shape[::-1] if self._gpt2 and layer is not None else shape
+
+    def floats(self, part: str, layer: Optional[int] = None) -> np.ndarray:
+        """The tensor in float32, matrices as W[N, K]."""
+        name, handle, file = self._found(part, layer)
         values = _float32(handle, name, file)
         # GPT-2 keeps its matrices as [in, out].
         return np.ascontiguousarray(values.T) if self._gpt2 and layer is not None and values.ndim == 2 else values
 
     def weight(self, parts: Sequence[str], layer: Optional[int], dtype: str) -> Optional[Weight]:
         """The parts, one under the other, packed. dtype "auto": bfloat16 where the file holds that, else float32."""
-        names = [self._full_name(part, layer) for part in parts]
+        found = [self._found(part, layer) for part in parts]
         if dtype == "auto":
-            kinds = {self._where[name][0].get_slice(name).get_dtype() for name in names if name in self._where}
+            kinds = {handle.get_slice(name).get_dtype() for name, handle, _ in found}
             dtype = "bfloat16" if kinds == {"BF16"} else "float32"
-        return pack(np.concatenate([self.floats(part, layer) for part in parts]), dtype, names[0])
+        return pack(np.concatenate([self.floats(part, layer) for part in parts]), dtype, found[0][0])
 
 
 def _float32(handle: Any, name: str, file: Path) -> np.ndarray:
@@ -106,7 +121,7 @@ def _float32(handle: Any, name: str, file: Path) -> np.ndarray:
     if kind in ("F32", "F16", "F64"):
         return handle.get_tensor(name).astype(np.float32)
     if kind != "BF16":
-        raise CorruptCheckpoint(f"Tensor {name!r} is stored as {kind}; only floating-point weights can be loaded.")
+        raise UnsupportedModel(f"Tensor {name!r} is stored as {kind}; F64, F32, F16 and BF16 can be loaded.")
     import json
     import struct
 
@@ -137,6 +152,10 @@ class GgufSource:
         if name not in self._tensors:
             raise CorruptCheckpoint(f"The GGUF file has no tensor {name!r}.")
         return self._tensors[name]
+
+    def shape(self, part: str, layer: Optional[int] = None) -> tuple[int, ...]:
+        """The tensor's shape, without reading it."""
+        return self._tensor(part, layer).shape
 
     def _ordered(self, part: str, rows: np.ndarray) -> np.ndarray:
         """Rows of q and k from GGUF's order (pairs side by side) to ours (halves)."""

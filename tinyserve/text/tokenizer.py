@@ -6,8 +6,9 @@ import functools
 import hashlib
 import os
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Mapping, Optional, Sequence
+from typing import Any, Optional
 
 from tokenizers import Tokenizer as Fast
 
