@@ -58,16 +58,18 @@ def tensors(hidden: int, ffn: int, draw: np.random.Generator, tied: bool = True)
 
 
 def write_llama(path: Path, kind: Kind = Kind.F32, *, kinds: Mapping[str, Kind] = {}, hidden: int = 256, ffn: int = 256, seed: int = 0,
-                tied: bool = True, metadata: Mapping[str, Any] = {}, extra: Mapping[str, np.ndarray] = {}) -> dict[str, np.ndarray]:
+                tied: bool = True, metadata: Mapping[str, Any] = {}, extra: Mapping[str, np.ndarray] = {},
+                architecture: str = "llama") -> dict[str, np.ndarray]:
     """Write a file whose matrices have `kind` (or their own of `kinds`, by the end of the name); returns what it holds in
     float32, rows of q and k in transformers' order."""
     draw, held = np.random.default_rng(seed), {}
-    writer = gguf.GGUFWriter(path, "llama")
+    writer = gguf.GGUFWriter(path, architecture)
     settings = {"block_count": LAYERS, "context_length": 128, "embedding_length": hidden, "feed_forward_length": ffn,
                 "attention.head_count": HEADS, "attention.head_count_kv": KV_HEADS, "rope.dimension_count": hidden // HEADS}
     for name, value in {**settings, **metadata}.items():
-        writer.add_uint32(f"llama.{name}", value) if isinstance(value, int) else writer.add_float32(f"llama.{name}", value)
-    writer.add_float32("llama.attention.layer_norm_rms_epsilon", 1e-5)
+        add = writer.add_uint32 if isinstance(value, int) else writer.add_float32
+        add(f"{architecture}.{name}", value)
+    writer.add_float32(f"{architecture}.attention.layer_norm_rms_epsilon", 1e-5)
     for name, matrix in tensors(hidden, ffn, draw, tied).items():
         part = name.split(".")[-1]
         heads = {"attn_q": HEADS, "attn_k": KV_HEADS}.get(part)
