@@ -3,37 +3,69 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Optional, Union
+from numbers import Integral, Real
+from typing import Any, NoReturn, Optional, Union
 
 from ..errors import InvalidRequest
 
+_ABOVE_0 = math.ulp(0.0)
+_GREEDY_BELOW = 1e-5
+_NUMBERS = {  # field: least, most, in words
+    "temperature": (0, 1e6, "a finite number from 0 to 1,000,000"),
+    "top_p": (_ABOVE_0, 1, "a number above 0 and at most 1"),
+    "min_p": (0, 1, "a number from 0 to 1"),
+    "presence_penalty": (-2, 2, "a number from -2 to 2"),
+    "frequency_penalty": (-2, 2, "a number from -2 to 2"),
+    "repetition_penalty": (0.001, 1000, "a number above 0, from 0.001 to 1000"),
+}
+_INTEGERS = {
+    "n": (1, 16384, "an integer from 1 to 16384"),
+    "top_k": (-1, 2**31 - 1, "an integer: -1 or 0 for off, or how many tokens to keep"),
+    "min_tokens": (0, 2**31 - 1, "an integer of 0 or more"),
+}
+_OPTIONAL_INTEGERS = {
+    "seed": (-(2**63), 2**64 - 1, "an integer of at most 64 bits, or None for a random one"),
+    "max_tokens": (1, 2**31 - 1, "an integer of 1 or more, or None for no limit but the context"),
+    "logprobs": (0, 2**31 - 1, "an integer of 0 or more, or None"),
+    "prompt_logprobs": (0, 2**31 - 1, "an integer of 0 or more, or None"),
+}
+_FLAGS = ("ignore_eos", "include_stop_str_in_output", "skip_special_tokens", "detokenize")
 
-def _refuse(name: str, value: Any, allowed: str) -> None:
+
+def _refuse(name: str, value: Any, allowed: str) -> NoReturn:
     raise InvalidRequest(f"{name} is {value!r}; it must be {allowed}.")
 
 
-def _number(name: str, value: Any, low: float, high: float, allowed: str, open_low: bool = False) -> None:
-    good = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-    if not good or not (low < value if open_low else low <= value) or value > high:
+def _number(name: str, value: Any, low: float, high: float, allowed: str) -> float:
+    if not isinstance(value, Real) or isinstance(value, bool) or not low <= value <= high:  # NaN is in no range
         _refuse(name, value, allowed)
+    return float(value)
 
 
-def _integer(name: str, value: Any, low: int, allowed: str, optional: bool = False) -> None:
-    if value is None and optional:
-        return
-    if not isinstance(value, int) or isinstance(value, bool) or value < low:
+def _integer(name: str, value: Any, low: int, high: int, allowed: str) -> int:
+    if not isinstance(value, Integral) or isinstance(value, bool) or not low <= value <= high:
         _refuse(name, value, allowed)
+    return int(value)
+
+
+def _words(name: str, value: Any, allowed: str) -> list[str]:
+    if isinstance(value, (str, Mapping)) or not isinstance(value, Iterable):
+        _refuse(name, value, allowed)
+    words = list(value)
+    if not all(isinstance(word, str) and word for word in words):
+        _refuse(name, value, allowed)
+    return words
 
 
 @dataclass(frozen=True)
 class SamplingParams:
     """How to choose tokens, and when to stop.
 
-    Order: penalties and biases, then temperature, top_k (0 or -1: off), top_p, min_p. Temperature 0 takes the most likely token.
-    `seed` makes the draws depend on the seed and the token's position alone. `logprobs` k returns the k most likely tokens and the
-    chosen one. Raises `InvalidRequest` naming the field.
+    Order: penalties and biases, then temperature, top_k (0 or -1: off), top_p, min_p. Temperature 0 (and below 1e-5) takes the most
+    likely token. `seed` makes the draws depend on the seed and the token's position alone. `logprobs` k returns the k most likely
+    tokens and the chosen one, under the raw distribution. Raises `InvalidRequest` naming the field, its value and what is allowed.
     """
 
     n: int = 1
@@ -60,37 +92,47 @@ class SamplingParams:
     stops: tuple[str, ...] = field(init=False, repr=False, default=())
 
     def __post_init__(self) -> None:
-        _integer("n", self.n, 1, "an integer of 1 or more")
-        _number("temperature", self.temperature, 0, math.inf, "a finite number of 0 or more")
-        _number("top_p", self.top_p, 0, 1, "a number above 0 and at most 1", open_low=True)
-        _integer("top_k", self.top_k, -1, "an integer: -1 or 0 for off, or how many tokens to keep")
-        _number("min_p", self.min_p, 0, 1, "a number from 0 to 1")
-        _number("presence_penalty", self.presence_penalty, -2, 2, "a number from -2 to 2")
-        _number("frequency_penalty", self.frequency_penalty, -2, 2, "a number from -2 to 2")
-        _number("repetition_penalty", self.repetition_penalty, 0, math.inf, "a finite number above 0", open_low=True)
-        _integer("seed", self.seed, -(2**63), "an integer", optional=True)
-        _integer("max_tokens", self.max_tokens, 1, "an integer of 1 or more, or None for no limit but the context", optional=True)
-        _integer("min_tokens", self.min_tokens, 0, "an integer of 0 or more")
-        _integer("logprobs", self.logprobs, 0, "an integer of 0 or more, or None", optional=True)
-        _integer("prompt_logprobs", self.prompt_logprobs, 0, "an integer of 0 or more, or None", optional=True)
+        for name, allowed in _NUMBERS.items():
+            self._set(name, _number(name, getattr(self, name), *allowed))
+        for name, allowed in _INTEGERS.items():
+            self._set(name, _integer(name, getattr(self, name), *allowed))
+        for name, allowed in _OPTIONAL_INTEGERS.items():
+            if getattr(self, name) is not None:
+                self._set(name, _integer(name, getattr(self, name), *allowed))
+        for name in _FLAGS:
+            if not isinstance(getattr(self, name), bool):
+                _refuse(name, getattr(self, name), "True or False")
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
             _refuse("min_tokens", self.min_tokens, f"at most max_tokens, which is {self.max_tokens}")
         self._check_words()
         self._check_ids()
 
+    @property
+    def greedy(self) -> bool:
+        """True where the most likely token is taken and nothing is drawn."""
+        return self.temperature < _GREEDY_BELOW
+
+    def _set(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+
     def _check_words(self) -> None:
-        stops = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
-        if not all(isinstance(word, str) and word for word in stops):
-            _refuse("stop", self.stop, "a string or a list of strings, none of them empty")
+        allowed = "a string or a list of strings, none of them empty"
+        stops = [] if self.stop is None else _words("stop", [self.stop] if isinstance(self.stop, str) else self.stop, allowed)
         if stops and not self.detokenize:
             _refuse("stop", self.stop, "unset where detokenize is False, since it is matched against text")
-        object.__setattr__(self, "stops", stops)
-        if isinstance(self.bad_words, str) or not all(isinstance(word, str) and word for word in self.bad_words or ()):
-            _refuse("bad_words", self.bad_words, "a list of strings, none of them empty")
+        self._set("stops", tuple(stops))
+        if self.bad_words is not None:
+            self._set("bad_words", _words("bad_words", self.bad_words, "a list of strings, none of them empty"))
 
     def _check_ids(self) -> None:
-        for token in self.stop_token_ids or ():
-            _integer("stop_token_ids", token, 0, "a list of token ids")
-        for token, bias in (self.logit_bias or {}).items():
-            _integer("logit_bias", token, 0, "a mapping from token ids to numbers")
-            _number("logit_bias", bias, -100, 100, "a mapping from token ids to numbers from -100 to 100")
+        allowed = "a list of token ids"
+        if self.stop_token_ids is not None:
+            if isinstance(self.stop_token_ids, str) or not isinstance(self.stop_token_ids, Iterable):
+                _refuse("stop_token_ids", self.stop_token_ids, allowed)
+            self._set("stop_token_ids", [_integer("stop_token_ids", token, 0, 2**31 - 1, allowed) for token in self.stop_token_ids])
+        if self.logit_bias is not None:
+            allowed = "a mapping from token ids to numbers from -100 to 100"
+            if not isinstance(self.logit_bias, Mapping):
+                _refuse("logit_bias", self.logit_bias, allowed)
+            self._set("logit_bias", {_integer("logit_bias", token, 0, 2**31 - 1, allowed): _number("logit_bias", bias, -100, 100, allowed)
+                                     for token, bias in self.logit_bias.items()})

@@ -1,12 +1,15 @@
 """Logits to tokens: penalties and biases here, the draw in the kernel set's `sample` op.
 
-Contract: a request's draws depend on its seed and on the position of the token, and on nothing else that the engine does.
+Order: penalties, biases and bans; then temperature, top_k, top_p, min_p, each on what the one before it kept. Logprobs are of
+the raw logits, before all of it. A request's draws depend on its seed and on the position of the token, and on nothing else
+that the engine does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Optional
 
 import numpy as np
@@ -33,10 +36,21 @@ class SamplingState:
                       and not self.bad_sequences and p.min_tokens == 0 and p.logprobs is None)
 
     def uniform(self) -> float:
-        """A number in [0, 1) for the next position: Philox keyed by (seed, sample, position)."""
+        """A number in [0, 1) for the next position: Philox (Salmon et al. 2011) keyed by (seed, sample, position)."""
         key = np.array([self.seed & (2**64 - 1), (self.index << 32) | len(self.output_ids)], np.uint64)
         bits = np.random.Philox(key=key).random_raw() >> 40
         return float(bits) * 2.0**-24
+
+    @cached_property
+    def prompt_tokens(self) -> np.ndarray:
+        """The prompt's ids, each once."""
+        return np.unique(np.array(self.prompt_ids, np.int64))
+
+    @cached_property
+    def biases(self) -> tuple[np.ndarray, np.ndarray]:
+        """logit_bias as (ids, values)."""
+        bias = self.params.logit_bias or {}
+        return np.array(list(bias), np.int64), np.array(list(bias.values()), np.float32)
 
 
 @dataclass(frozen=True)
@@ -54,7 +68,7 @@ def apply_penalties(logits: np.ndarray, state: SamplingState) -> None:
     Repetition divides positive and multiplies negative logits (Keskar et al. 2019); the others subtract (OpenAI's API)."""
     p = state.params
     if p.repetition_penalty != 1:
-        seen = np.unique(np.array([*state.prompt_ids, *state.output_ids], np.int64))
+        seen = np.union1d(state.prompt_tokens, np.array(state.output_ids, np.int64))
         values = logits[seen]
         logits[seen] = np.where(values > 0, values / p.repetition_penalty, values * p.repetition_penalty)
     if state.output_ids and (p.presence_penalty or p.frequency_penalty):
@@ -64,14 +78,19 @@ def apply_penalties(logits: np.ndarray, state: SamplingState) -> None:
 
 def apply_bans(logits: np.ndarray, state: SamplingState) -> None:
     """Biases, bad words and the ends that come too early; in place on logits[V]."""
-    for token, bias in (state.params.logit_bias or {}).items():
-        logits[token] += bias
+    ids, values = state.biases
+    logits[ids] += values
+    banned: set[int] = set()
     if len(state.output_ids) < state.params.min_tokens:
-        logits[list(state.end_ids)] = -np.inf
+        banned |= state.end_ids
     for sequence in state.bad_sequences:
         before = list(sequence[:-1])
         if not before or state.output_ids[-len(before):] == before:
-            logits[sequence[-1]] = -np.inf
+            banned.add(sequence[-1])
+    if banned:
+        # Subtracted, not assigned: a NaN or an infinity of the model's must stay one, so that the request ends with an error.
+        with np.errstate(invalid="ignore"):
+            logits[sorted(token for token in banned if token < len(logits))] -= np.inf
 
 
 class Sampler:
@@ -104,16 +123,16 @@ class Sampler:
 
     def parameters(self, states: Sequence[SamplingState]) -> tuple[np.ndarray, ...]:
         """The arguments of the `sample` op after its logits: temperature, top_k, top_p, min_p, uniforms, one a state."""
-        count = len(states)
-        if all(state.params.temperature == 0 for state in states):
+        count, p = len(states), [state.params for state in states]
+        if all(x.greedy for x in p):
             if count not in self._greedy:
                 self._greedy[count] = (np.zeros(count, np.float32), np.zeros(count, np.int32), np.ones(count, np.float32),
                                        np.zeros(count, np.float32), np.zeros(count, np.float32))
             return self._greedy[count]
-        p = [state.params for state in states]
-        return (np.array([x.temperature for x in p], np.float32), np.array([max(0, x.top_k) for x in p], np.int32),
+        return (np.array([0 if x.greedy else x.temperature for x in p], np.float32),
+                np.array([max(0, x.top_k) for x in p], np.int32),
                 np.array([x.top_p for x in p], np.float32), np.array([x.min_p for x in p], np.float32),
-                np.array([0 if s.params.temperature == 0 else s.uniform() for s in states], np.float32))
+                np.array([0 if s.params.greedy else s.uniform() for s in states], np.float32))
 
 
 def _with_logprobs(token: int, logprobs: np.ndarray, count: int) -> SampledToken:
@@ -121,11 +140,20 @@ def _with_logprobs(token: int, logprobs: np.ndarray, count: int) -> SampledToken
 
 
 def top_logprobs(logprobs: np.ndarray, token: int, count: int) -> tuple[tuple[int, float, int], ...]:
-    """The `count` most likely tokens (ties: lowest id) and `token`, as (id, logprob, rank from 1)."""
-    count = min(count, len(logprobs))
-    least = np.partition(logprobs, -count)[-count] if count else np.inf
-    best = sorted(np.flatnonzero(logprobs >= least).tolist(), key=lambda i: (-logprobs[i], i))[:count]
+    """The `count` most likely tokens (ties: lowest id) and `token`, as (id, logprob, rank from 1), best first."""
+    best = _most_likely(logprobs, min(count, len(logprobs)))
     entries = [(i, float(logprobs[i]), rank) for rank, i in enumerate(best, 1)]
     if token not in best:
-        entries.append((token, float(logprobs[token]), int((logprobs > logprobs[token]).sum()) + 1))
+        value = logprobs[token]
+        rank = 1 + int((logprobs > value).sum()) + int((logprobs[:token] == value).sum())
+        entries.append((token, float(value), rank))
     return tuple(entries)
+
+
+def _most_likely(logprobs: np.ndarray, count: int) -> list[int]:
+    if count == 0:
+        return []
+    least = np.partition(logprobs, -count)[-count]
+    above = np.flatnonzero(logprobs > least)
+    tied = np.flatnonzero(logprobs == least)[: count - len(above)]
+    return sorted([*above.tolist(), *tied.tolist()], key=lambda i: (-logprobs[i], i))
