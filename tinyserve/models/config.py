@@ -223,15 +223,16 @@ def from_gguf(metadata: Mapping[str, Any], vocab: int, tied: bool) -> ModelConfi
     if values.integer("expert_count", 0):
         raise UnsupportedModel("Mixtures of experts are not supported.")
     hidden, heads = values.integer("embedding_length"), values.integer("attention.head_count")
-    context, head_dim = values.integer("context_length"), values.integer("attention.key_length", hidden // max(heads, 1))
+    head_dim = values.integer("attention.key_length", hidden // max(heads, 1))
+    config = ModelConfig(
+        architecture=name, layers=values.integer("block_count"), hidden=hidden, heads=heads,
+        kv_heads=values.integer("attention.head_count_kv", heads), head_dim=head_dim, ffn=values.integer("feed_forward_length"),
+        vocab=vocab, context_length=values.integer("context_length"), tied=tied, rope_theta=values.number("rope.freq_base", 10000.0),
+        eps=values.number("attention.layer_norm_epsilon" if family.norm == "layer" else "attention.layer_norm_rms_epsilon"),
+        rope_scaling=_gguf_scaling(values), window=values.integer("attention.sliding_window", 0),
+        attention_bias=family.attention_bias or family.every_bias, end_ids=_Values(metadata).ids("tokenizer.ggml.eos_token_id"))
     if not family.learned_positions and values.integer("rope.dimension_count", head_dim) != head_dim:
         raise UnsupportedModel("Rotary embedding of only a part of each head is not supported.")
     if values.integer("attention.value_length", head_dim) != head_dim:
         raise UnsupportedModel("Heads whose keys and values differ in size are not supported.")
-    return ModelConfig(
-        architecture=name, layers=values.integer("block_count"), hidden=hidden, heads=heads,
-        kv_heads=values.integer("attention.head_count_kv", heads), head_dim=head_dim, ffn=values.integer("feed_forward_length"),
-        vocab=vocab, context_length=context, tied=tied, rope_theta=values.number("rope.freq_base", 10000.0),
-        eps=values.number("attention.layer_norm_epsilon" if family.norm == "layer" else "attention.layer_norm_rms_epsilon"),
-        rope_scaling=_gguf_scaling(values), window=values.integer("attention.sliding_window", 0),
-        attention_bias=family.attention_bias or family.every_bias, end_ids=_Values(metadata).ids("tokenizer.ggml.eos_token_id"))
+    return config
