@@ -78,14 +78,14 @@ def _converted(files: ModelFiles) -> Fast:
 
 def from_folder(files: ModelFiles) -> TokenizerParts:
     """From tokenizer.json and the settings beside it. The end set is the tokenizer's, generation_config's and config's together."""
-    fast, settings = _fast(files.path), files.json("tokenizer_config.json")
-    names = _special_names(files)
+    fast, names = _fast(files.path), _special_names(files)
     ends = [fast.token_to_id(names["eos_token"])] if "eos_token" in names else []
     for source in (files.json("generation_config.json"), files.json("config.json")):
         value = source.get("eos_token_id")
         ends += value if isinstance(value, list) else [value]
     bos = fast.token_to_id(names["bos_token"]) if "bos_token" in names else None
-    return TokenizerParts(fast, _end_ids(ends, files.path), bos, settings.get("add_bos_token") is True, _chat_template(files), names)
+    # Whether a text begins with BOS is part of tokenizer.json; the flag beside it has no say, as in transformers.
+    return TokenizerParts(fast, _end_ids(ends, files.path), bos, False, _chat_template(files), names)
 
 
 def _fast(folder: Path) -> Fast:
