@@ -3,6 +3,7 @@
 import numpy as np
 
 from tinyserve.kernels.cuda.header import differences
+from tinyserve.kernels.cuda.memory import TorchMemory
 from tinyserve.kernels.cuda.simulator import count_traffic, find_races, shuffled_lanes
 
 
@@ -59,3 +60,16 @@ def from_format(values, form):
 
 def poisoned_format(form, *shape):
     return np.full(shape, 0x7FFF, np.uint16) if form == "bfloat16" else poisoned(*shape, dtype=np.dtype(form))
+
+
+class TorchInSimulator(TorchMemory):
+    """Torch tensors as on a GPU, in host memory; the kernels see them through NumPy."""
+
+    device, sampling_threads = "cpu", 32
+
+    def launch(self, kernel, grid, block, *arguments):
+        tensors = [self._argument(x) if isinstance(x, self.torch.Tensor) else x for x in arguments]
+        kernel[grid, block](*tensors)
+
+    def _argument(self, value):
+        return (value.view(self.torch.uint16) if value.dtype == self.torch.bfloat16 else value).numpy()

@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-from cuda_checks import TOLERANCE, assert_header, counted
+from cuda_checks import TOLERANCE, TorchInSimulator, assert_header, counted
 
 from tinyserve.engine.engine import Engine, EngineConfig
 from tinyserve.kernels import layouts
 from tinyserve.kernels.cpu.kernel_set import CpuKernels
 from tinyserve.kernels.cuda.arguments import BadArgument
-from tinyserve.kernels.cuda.kernel_set import simulated_kernels
+from tinyserve.kernels.cuda.kernel_set import CudaKernels, simulated_kernels
 from tinyserve.kernels.cuda.kv_int8 import store_kv_int8
 from tinyserve.models.batch import ForwardBatch
 from tinyserve.models.config import ModelConfig
@@ -139,17 +139,52 @@ def test_a_toy_model_generates_the_tokens_of_the_cpu(kind):
     assert generate(SIM, kind) == generate(CPU, kind)
 
 
+@pytest.mark.parametrize("form", ["float32", "float16", "bfloat16"])
+def test_the_op_set_on_tensors(form):
+    """The code that runs on a GPU, up to the launches: a prompt, then three more tokens, in every element format."""
+    memory, logits = TorchInSimulator(), []
+    for ops in (CPU, CudaKernels(memory, form)):
+        model, caches = decoder(ops, "int4"), [ops.new_cache(4, 4, 1, 16, "float32" if ops is CPU else form)]
+        for start, stop in ((0, 4), (4, 7)):
+            out = ops.numpy(model.forward(three_tokens(ops, start, stop), caches))
+        logits.append(out.astype(np.float32))
+        ids = ops.sample(ops.array(logits[-1]), *(ops.array(np.zeros(3, kind)) for kind in (np.float32, np.int32)),
+                         ops.array(np.ones(3, np.float32)), *(ops.array(np.zeros(3, np.float32)) for _ in range(2)))
+        np.testing.assert_array_equal(ops.numpy(ids), logits[-1].argmax(1))
+        assert np.isfinite(ops.numpy(ops.log_softmax(ops.array(logits[-1])))).all()
+    scale = np.abs(logits[0]).max()
+    np.testing.assert_allclose(logits[1], logits[0], atol=scale * {"float32": 1e-4, "float16": 5e-2, "bfloat16": 2e-1}[form])
+
+
+@pytest.mark.parametrize("kind", ["float32", "bfloat16", "int8"])
+def test_weights_and_caches_as_tensors(kind):
+    ops = CudaKernels(TorchInSimulator(), "float16")
+    weight = matrix(kind, 16, 32)
+    ids = ops.array(np.array([3, 15], np.int32))
+    exact = layouts.dequantize(weight)
+    np.testing.assert_allclose(ops.numpy(ops.embed(ids, ops.weight(weight))), exact[[3, 15]], atol=1e-3)
+    x = ops.embed(ids, ops.weight(weight))
+    np.testing.assert_allclose(ops.numpy(ops.linear(x, ops.weight(weight))), exact[[3, 15]] @ exact.T, atol=0.1 if kind == "int8" else 2e-2)
+    k, caches = ops.array(normal(1, 2, 16)), ops.new_cache(2, 4, 2, 16, "int8")
+    ops.store_kv(k, k, ops.array(np.array([5], np.int32)), *caches)
+    places = [ops.array(np.array(x, np.int32)) for x in ([[0, 1]], [0, 1], [6])]
+    assert np.isfinite(ops.numpy(ops.attention(k, *caches, *places, 0.25))).all()
+
+
+def three_tokens(ops, start, stop):
+    ids, at = np.array([3, 1, 4, 1, 5, 9, 2], np.int32), np.arange(start, stop, dtype=np.int32)
+    batch = (ids[start:stop].copy(), at, at + 4, np.array([[1, 2]], np.int32), np.array([0, len(at)], np.int32),
+             np.array([stop], np.int32), np.arange(len(at), dtype=np.int32))
+    return ForwardBatch(*map(ops.array, batch))
+
+
 def test_a_verification_of_three_tokens():
     """Three rows at the end of a context of seven, all their logits wanted."""
     logits = []
     for ops in (CPU, SIM):
         model, caches = decoder(ops, "int4"), [ops.new_cache(4, 4, 1, 16, "float32")]
-        ids = np.array([3, 1, 4, 1, 5, 9, 2], np.int32)
         for start, stop in ((0, 4), (4, 7)):
-            at = np.arange(start, stop, dtype=np.int32)
-            batch = ForwardBatch(ids[start:stop].copy(), at, at + 4, np.array([[1, 2]], np.int32), np.array([0, len(at)], np.int32),
-                                 np.array([stop], np.int32), np.arange(len(at), dtype=np.int32))
-            out = ops.numpy(model.forward(batch, caches))
+            out = ops.numpy(model.forward(three_tokens(ops, start, stop), caches))
         logits.append(out)
     assert logits[1].shape == (3, 64)
     np.testing.assert_allclose(logits[1], logits[0], rtol=1e-4, atol=1e-4)

@@ -64,8 +64,8 @@ class CudaKernels:
         matrix = layouts.unpack_dense(packed)
         form = "bfloat16" if matrix.dtype == np.uint16 else "float32"
         if self.name == "cuda":
-            data = self.memory.torch.from_numpy(matrix).cuda()
-            data = (data.view(self.memory.torch.bfloat16) if form == "bfloat16" else data).to(getattr(self.memory.torch, self.activations))
+            torch, data = self.memory.torch, self.array(matrix)
+            data = (data.view(torch.bfloat16) if form == "bfloat16" else data).to(getattr(torch, self.activations))
             return DenseRows(data, self.activations, packed.rows, packed.columns)
         return DenseRows(self.array(matrix), form, packed.rows, packed.columns)
 

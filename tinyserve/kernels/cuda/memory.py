@@ -63,7 +63,7 @@ def _numba_stream(handle: int) -> Any:
 class TorchMemory:
     """torch tensors on the current CUDA device; kernels run on torch's current stream."""
 
-    name = "cuda"
+    name, device = "cuda", "cuda"
     sampling_threads = 512
 
     def __init__(self) -> None:
@@ -72,16 +72,16 @@ class TorchMemory:
         self.torch = torch
 
     def array(self, host: np.ndarray) -> Any:
-        return self.torch.from_numpy(np.ascontiguousarray(host)).cuda()
+        return self.torch.from_numpy(np.ascontiguousarray(host)).to(self.device, copy=True)
 
     def numpy(self, array: Any) -> np.ndarray:
         return (array.float() if array.dtype == self.torch.bfloat16 else array).cpu().numpy()
 
     def empty(self, shape: tuple, form: str) -> Any:
-        return self.torch.empty(shape, dtype=getattr(self.torch, form), device="cuda")
+        return self.torch.empty(shape, dtype=getattr(self.torch, form), device=self.device)
 
     def zeros(self, shape: tuple, form: str) -> Any:
-        return self.torch.zeros(shape, dtype=getattr(self.torch, form), device="cuda")
+        return self.torch.zeros(shape, dtype=getattr(self.torch, form), device=self.device)
 
     def codes_of_slots(self, buffer: Any, heads: int, head_dim: int) -> Any:
         return buffer.as_strided((*buffer.shape[:2], heads, head_dim), (*buffer.stride()[:2], head_dim, 1))
@@ -96,7 +96,7 @@ class TorchMemory:
         """None: reading device memory would stop the stream."""
 
     def cast(self, array: Any, form: str) -> Any:
-        return self.torch.as_tensor(array, device="cuda").to(getattr(self.torch, form)).contiguous()
+        return self.torch.as_tensor(array, device=self.device).to(getattr(self.torch, form)).contiguous()
 
     def launch(self, kernel: Any, grid: Any, block: int, *arguments: Any) -> None:
         stream = _numba_stream(self.torch.cuda.current_stream().cuda_stream)
