@@ -6,7 +6,7 @@ An architecture is a row of `ARCHITECTURES`; nothing else in the engine asks whi
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
@@ -117,6 +117,9 @@ class _Values:
     def mapping(self, name: str) -> Mapping[str, Any]:
         return self._checked(name, {}, (dict,), "an object")
 
+    def list(self, name: str) -> Sequence[Any]:
+        return self._checked(name, [], (list,), "a list")
+
     def ids(self, name: str) -> tuple[int, ...]:
         value = self.get(name)
         ids = () if value is None else tuple(value) if isinstance(value, (list, tuple)) else (value,)
@@ -160,7 +163,7 @@ def _hf_rope(config: _Values) -> tuple[float, Mapping[str, Any]]:
 
 
 def _hf_window(config: _Values) -> int:
-    kinds = set(map(str, config.get("layer_types") or []))
+    kinds = set(map(str, config.list("layer_types")))
     if len(kinds) > 1:
         raise UnsupportedModel("Layers that differ in their attention window are not supported.")
     used = config.flag("use_sliding_window", True) if not kinds else kinds == {"sliding_attention"}

@@ -47,11 +47,11 @@ def resolve(model: str | Path) -> ModelFiles:
     if name in catalog.CATALOG:
         return ModelFiles("gguf", catalog.fetch(name), name)
     path = Path(model).expanduser()
-    if path.is_file():
+    if name and path.is_file():
         if path.suffix != ".gguf":
             raise ModelNotFound(f"{path} is not a .gguf file; give a GGUF file or the folder of a Hugging Face model.")
         return ModelFiles("gguf", path, path.stem)
-    if path.is_dir():
+    if name and path.is_dir():
         if not (path / "config.json").exists():
             raise ModelNotFound(f"{path} has no config.json; give the folder of a Hugging Face model.")
         return ModelFiles("hf", path, path.name)
@@ -64,13 +64,15 @@ def resolve(model: str | Path) -> ModelFiles:
 def _from_hub(name: str) -> Path:
     try:
         from huggingface_hub import snapshot_download
-        from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError
+        from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, RepositoryNotFoundError
 
         wanted = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
         try:
             return Path(snapshot_download(name, allow_patterns=wanted))
         except RepositoryNotFoundError:
             raise ModelNotFound(f"The hub has no model {name!r} that you may read; check the name, or log in.") from None
+        except HFValidationError:
+            raise ModelNotFound(f"{name!r} is neither a file or folder here nor a hub id of the form owner/name.") from None
         except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as problem:
             reason = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
             raise DownloadFailed(

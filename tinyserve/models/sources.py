@@ -70,8 +70,8 @@ class SafetensorsSource:
         if not index.exists():
             return
         try:
-            promised = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
-        except (OSError, ValueError, KeyError, TypeError):
+            promised = json.loads(index.read_text(encoding="utf-8"))["weight_map"].keys()
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             raise CorruptCheckpoint(f"{index} is not a readable index of shards; fetch it again.") from None
         missing = [name for name in promised if name not in self._where]
         if missing:
