@@ -23,19 +23,27 @@ def _divide(values: np.ndarray, scales: np.ndarray) -> np.ndarray:
     return np.rint(values / safe[..., None])
 
 
-def to_int8(matrix: np.ndarray) -> Int8Weight:
+def _float16(values: np.ndarray, name: str) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        halves = values.astype(np.float16)
+    if not np.isfinite(halves).all():
+        raise UnsupportedModel(f"Tensor {name!r} holds values too large for groups with float16 scales; use dtype float32 or bfloat16.")
+    return halves
+
+
+def to_int8(matrix: np.ndarray, name: str = "weight") -> Int8Weight:
     """W[N, K] -> INT8, symmetric: scale = max|w| / 127 in float16."""
     groups = _groups(matrix)
-    scales = (np.abs(groups).max(-1) / 127).astype(np.float16)
+    scales = _float16(np.abs(groups).max(-1) / 127, name)
     codes = np.clip(_divide(groups, scales), -127, 127)
     return pack_int8(codes.reshape(matrix.shape).astype(np.int8), scales)
 
 
-def to_int4(matrix: np.ndarray) -> Int4Weight:
+def to_int4(matrix: np.ndarray, name: str = "weight") -> Int4Weight:
     """W[N, K] -> INT4, asymmetric: 16 steps from the group's minimum to its maximum, both kept in float16."""
     groups = _groups(matrix)
-    minimums = groups.min(-1).astype(np.float16)
-    scales = ((groups.max(-1) - minimums.astype(np.float32)) / 15).astype(np.float16)
+    minimums = _float16(groups.min(-1), name)
+    scales = _float16((groups.max(-1) - minimums.astype(np.float32)) / 15, name)
     codes = np.clip(_divide(groups - minimums.astype(np.float32)[..., None], scales), 0, 15)
     return pack_int4(codes.reshape(matrix.shape).astype(np.uint8), scales, minimums)
 
@@ -51,7 +59,7 @@ def pack(matrix: np.ndarray, dtype: str, name: str = "weight") -> Weight:
     if not np.isfinite(matrix).all():
         raise CorruptCheckpoint(f"Tensor {name!r} holds NaN or infinity.")
     if dtype == "int8":
-        return to_int8(matrix)
+        return to_int8(matrix, name)
     if dtype == "int4":
-        return to_int4(matrix)
+        return to_int4(matrix, name)
     return pack_dense(to_bfloat16(matrix) if dtype == "bfloat16" else np.ascontiguousarray(matrix, np.float32))
