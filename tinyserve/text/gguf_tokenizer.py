@@ -63,7 +63,8 @@ def _bpe(file: GgufFile, tokens: list[str], merges: list[tuple[str, ...]], **opt
     try:
         return Tokenizer(models.BPE(vocab={token: i for i, token in enumerate(tokens)}, merges=merges, **options))
     except Exception as problem:  # tokenizers has no exception type of its own
-        raise CorruptCheckpoint(f"{file.path.name} has a tokenizer whose merges do not fit its tokens: {problem}.") from None
+        reason = str(problem).splitlines()[0]
+        raise CorruptCheckpoint(f"{file.path.name} has a tokenizer whose merges do not fit its tokens: {reason}.") from None
 
 
 # --- byte-level BPE (GPT-2 and its children) ---
