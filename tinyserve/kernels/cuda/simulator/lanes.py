@@ -41,11 +41,10 @@ class Meeting:
     brings: Any
     settle: Callable[[list], Sequence]
     whole_cta: bool
-    place: tuple
 
     @property
     def line(self) -> str:
-        return line_of(self.frame)
+        return line_of(kernel_part(self.frame))
 
 
 class Lane:
@@ -108,7 +107,11 @@ def count_access() -> None:
 
 def kernel_frame(depth: int = 1) -> Any:
     """The innermost Python frame that belongs to the kernel or one of its device functions."""
-    frame = sys._getframe(depth)
+    return kernel_part(sys._getframe(depth))
+
+
+def kernel_part(frame: Any) -> Any:
+    """The first frame from here outwards that is no part of the simulator, the warp layer or Numba."""
     while frame.f_back is not None and _is_own(frame):
         frame = frame.f_back
     return frame
@@ -118,7 +121,6 @@ _own: dict[int, tuple] = {}
 
 
 def _is_own(frame: Any) -> bool:
-    """True for frames of the simulator, the warp layer and Numba, which are no part of a kernel."""
     code = frame.f_code
     found = _own.get(id(code))
     if found is None:
@@ -143,14 +145,13 @@ def instruction(frame: Any) -> tuple:
     return id(code), spans[frame.f_lasti // 2] if spans else frame.f_lasti
 
 
-def _place(frame: Any) -> tuple:
-    """Where in the kernel a frame is, with the calls that led there: the same instruction has the same place in all lanes."""
-    place = []
-    while frame is not None:
-        if not _is_own(frame):
-            place.append(instruction(frame))
-        frame = frame.f_back
-    return tuple(place)
+def _same_place(a: Any, b: Any) -> bool:
+    """True if two waiting frames are at the same instruction, and so are the calls that led there."""
+    while a is not None and b is not None:
+        if a.f_code is not b.f_code or (a.f_lasti != b.f_lasti and instruction(a) != instruction(b)):
+            return False
+        a, b = a.f_back, b.f_back
+    return a is b
 
 
 def meet(name: str, brings: Any, settle: Callable[[list], Sequence], whole_cta: bool = False) -> Any:
@@ -158,8 +159,8 @@ def meet(name: str, brings: Any, settle: Callable[[list], Sequence], whole_cta: 
 
     `settle` gets what the lanes brought, in lane order, and gives one result per lane.
     """
-    lane, frame = current(), kernel_frame(2)
-    lane.waits = Meeting(name, frame, brings, settle, whole_cta, _place(frame))
+    lane = current()
+    lane.waits = Meeting(name, sys._getframe(1), brings, settle, whole_cta)
     greenlet.getcurrent().parent.switch()
     return lane.result
 
@@ -230,7 +231,8 @@ class Cta:
         meetings = [lane.waits for lane in group]
         if any(meeting is None or meeting.whole_cta != whole_cta for meeting in meetings):
             return False
-        return len({meeting.place for meeting in meetings}) == 1 and (whole_cta or len(group) == WARP)
+        first = meetings[0].frame
+        return (whole_cta or len(group) == WARP) and all(_same_place(first, meeting.frame) for meeting in meetings[1:])
 
     def _settle(self, group: list[Lane]) -> None:
         self.on_meeting(group)
