@@ -53,7 +53,8 @@ def byte_level(pre: str, vocabulary: int = 340) -> dict[str, Any]:
 def sentencepiece(vocabulary: int = 400) -> dict[str, Any]:
     """Fields of a SentencePiece BPE, trained on TEXT: scores fall with the order of the merges."""
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.train_from_iterator([TEXT.replace(" ", "▁")], trainers.BpeTrainer(vocab_size=vocabulary, show_progress=False, max_token_length=8))
+    tokenizer.train_from_iterator([TEXT.replace(" ", "▁")], trainers.BpeTrainer(
+        vocab_size=vocabulary, show_progress=False, max_token_length=8))
     pieces = sorted(tokenizer.get_vocab(), key=tokenizer.get_vocab().get)
     single = [piece for piece in pieces if len(piece) == 1 and piece != "漢"]
     merged = [piece for piece in pieces if len(piece) > 1]

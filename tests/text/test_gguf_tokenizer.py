@@ -18,8 +18,8 @@ from tinyserve.text.gguf_tokenizer import _pre_tokenizer
 from tinyserve.text.tokenizer import _byte_alphabet, load_tokenizer
 
 FAMILIES = ("gpt-2", "smollm", "llama-bpe", "qwen2")
-SAMPLES = ["", " ", "hello world", "  two  spaces ", "a\n\n\n b\t\tc", "don't WE'LL", "12345 1 22 333", "½ Ⅷ ٣٤", "🙂 한 é ﷽ 漢字", "e\u0301",
-           "\x00\x01", "<think>x</think>", "<|end|>the cat<|bos|>", "for i in range(10):\n    print(i)  # x\r\n"]
+SAMPLES = ["", " ", "hello world", "  two  spaces ", "a\n\n\n b\t\tc", "don't WE'LL", "12345 1 22 333", "½ Ⅷ ٣٤", "🙂 한 é ﷽ 漢字",
+           "e\u0301", "\x00\x01", "<think>x</think>", "<|end|>the cat<|bos|>", "for i in range(10):\n    print(i)  # x\r\n"]
 
 
 @pytest.fixture(autouse=True)
