@@ -24,10 +24,9 @@ SMALLEST = 1e-30
 
 
 @functools.cache
-def sample(threads: int) -> Any:
-    """The kernel with CTAs of `threads` threads (512 on a GPU; the simulator is quicker with 32)."""
-    warps = threads // 32
-    total_of, largest_of = block_sum(threads), block_max(threads)
+def prefix_tools(threads: int) -> tuple:
+    """(measure, cut) on one row of weights, for CTAs of `threads` threads."""
+    total_of = block_sum(threads)
 
     @cuda.jit(device=True)
     def measure(weights, row, bits, last, counting, partial):
@@ -59,6 +58,13 @@ def sample(threads: int) -> Any:
             else:
                 below = middle
         return low, last
+    return measure, cut
+
+
+@functools.cache
+def logit_tools(threads: int) -> tuple:
+    """(largest_logit, first_equal) on one row of logits."""
+    largest_of = block_max(threads)
 
     @cuda.jit(device=True)
     def largest_logit(logits, row, partial):
@@ -77,6 +83,15 @@ def sample(threads: int) -> Any:
             if logits[row, i] == top:
                 best = max(best, float32(-i))
         return i32(-int32(largest_of(best, partial)))
+    return largest_logit, first_equal
+
+
+@functools.cache
+def sample(threads: int) -> Any:
+    """The kernel with CTAs of `threads` threads (512 on a GPU; the simulator is quicker with 32)."""
+    warps = threads // 32
+    measure, cut = prefix_tools(threads)
+    largest_logit, first_equal = logit_tools(threads)
 
     @cuda.jit(device=True)
     def draw(weights, row, top_k, top_p, min_p, uniform, partial):

@@ -13,10 +13,7 @@ from numba import cuda, float32
 
 from ..elements import FORMATS
 from ..kv_int8 import cache_format
-from ..warp import exp2, shfl_xor
-
-WARPS = 4
-FAR_BELOW = -1.0e30
+from .running import FAR_BELOW, WARPS, running_softmax
 
 
 @cuda.jit(device=True)
@@ -57,6 +54,7 @@ def paged_decode(form: str, cache_form: str, head_dim: int, heads_per_key: int, 
     lanes = head_dim // 8
     keys = 32 // lanes
     D, G = head_dim, heads_per_key
+    add_key, join_lanes, join_warps = running_softmax(head_dim, heads_per_key)
 
     @cuda.jit(device=True)
     def load_key(caches, tables, sequence, position, column):
@@ -106,31 +104,9 @@ def paged_decode(form: str, cache_form: str, head_dim: int, heads_per_key: int, 
             valid = first <= position < last
             k, v = unpack_kv(next_k), unpack_kv(next_v)
             next_k, next_v = load_key(caches, tables, sequence, position + WARPS * keys, key_head * D + column)
-            for g in range(G):
-                dot = (query[g, 0] * k[0] + query[g, 1] * k[1] + query[g, 2] * k[2] + query[g, 3] * k[3]) + (
-                    query[g, 4] * k[4] + query[g, 5] * k[5] + query[g, 6] * k[6] + query[g, 7] * k[7])
-                step = lanes // 2
-                while step > 0:
-                    dot += shfl_xor(dot, step)
-                    step //= 2
-                score = dot if valid else float32(FAR_BELOW)
-                higher = max(tops[g], score)
-                keep, weight = exp2(tops[g] - higher), exp2(score - higher) if valid else float32(0)
-                tops[g], totals[g] = higher, totals[g] * keep + weight
-                for i in range(8):
-                    sums[g, i] = sums[g, i] * keep + weight * v[i]
+            add_key(query, sums, tops, totals, k, v, valid)
+        join_lanes(sums, tops, totals)
         for g in range(G):
-            step = lanes
-            while step < 32:
-                other = shfl_xor(tops[g], step)
-                higher = max(tops[g], other)
-                keep = exp2(tops[g] - higher)
-                tops[g], totals[g] = higher, totals[g] * keep
-                totals[g] += shfl_xor(totals[g], step)
-                for i in range(8):
-                    sums[g, i] *= keep
-                    sums[g, i] += shfl_xor(sums[g, i], step)
-                step *= 2
             if lane < lanes:
                 for i in range(8):
                     shared_sums[warp, g, column + i] = sums[g, i]
@@ -139,13 +115,8 @@ def paged_decode(form: str, cache_form: str, head_dim: int, heads_per_key: int, 
         cuda.syncthreads()
         for item in range(cuda.threadIdx.x, G * D, 32 * WARPS):
             g, d = item // D, item % D
-            top = max(max(shared_tops[0, g], shared_tops[1, g]), max(shared_tops[2, g], shared_tops[3, g]))
-            total, result = float32(0), float32(0)
-            for w in range(WARPS):
-                keep = exp2(shared_tops[w, g] - top)
-                total += shared_totals[w, g] * keep
-                result += shared_sums[w, g, d] * keep
             head = key_head * G + g
+            result, top, total = join_warps(shared_sums, shared_tops, shared_totals, g, d)
             partial[row, part_of, head, d] = result
             if d == 0:
                 weights[row, part_of, head, 0], weights[row, part_of, head, 1] = top, total

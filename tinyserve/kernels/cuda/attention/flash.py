@@ -14,7 +14,8 @@ from numba import cuda, float32, uint32
 
 from .. import warp
 from ..warp import exp2, pack_bf16, pack_f16, quad_max, quad_sum, reciprocal
-from .decode import FAR_BELOW, first_seen
+from .decode import first_seen
+from .running import FAR_BELOW
 
 QUERIES = 64
 TILE_ELEMENTS = 4096

@@ -9,7 +9,8 @@ from numba import cuda, float32
 
 from ..elements import FORMATS
 from ..warp import exp2, reciprocal
-from .decode import FAR_BELOW, first_seen, place_of
+from .decode import first_seen, place_of
+from .running import FAR_BELOW
 
 
 @functools.cache
