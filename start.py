@@ -1,15 +1,14 @@
 #!/usr/bin/env python3
 """Set up tinyserve and run it, with nothing but Python 3.10 or newer.
 
-    python3 start.py            environment, model, kernels, a short demo, then JupyterLab on the first chapter
-    python3 start.py --no-lab   the same without JupyterLab (also what happens where there is no terminal)
-    python3 start.py test       every test and every notebook; `test --fast` leaves out the slow ones
+    python3 start.py                  environment, model, kernels, a short demo, then JupyterLab on the first chapter
+    python3 start.py --no-lab         the same without JupyterLab (also what happens where there is no terminal)
+    python3 start.py test [options]   every test and every notebook; --fast leaves out the slow ones, pytest gets the rest
 
-Each step that is done is skipped the next time, so an interrupted run goes on where it stopped, and with everything in the
-cache no network is needed.
+Whatever is done already is skipped, so an interrupted run goes on where it stopped, and once everything is there no network is
+needed.
 """
 
-import argparse
 import hashlib
 import os
 import shutil
@@ -22,109 +21,130 @@ ROOT = Path(__file__).resolve().parent
 VENV = ROOT / ".venv"
 DONE = VENV / "installed.txt"
 FIRST_CHAPTER = ROOT / "notebooks" / "00_start_here.ipynb"
+_ALL_THERE = """
+import re
+from importlib.metadata import requires, version
+for line in requires("tinyserve"):
+    ";" in line or version(re.match(r"[\\w.-]+", line)[0])
+"""
 
 
-def venv_python(folder: Path = VENV) -> Path:
-    """The environment's interpreter, where this system keeps it."""
-    return folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
-
-
-def wanted() -> str:
-    """A fingerprint of what is to be installed: it changes with the requirements, the pins and the interpreter."""
-    digest = hashlib.sha256(f"{sys.version_info[:2]} {ROOT}".encode())
-    for name in ("pyproject.toml", "constraints.txt"):
-        digest.update((ROOT / name).read_bytes())
-    return digest.hexdigest()
-
-
-def say(text: str) -> None:
+def say(text):
+    """A line of progress."""
     print(f"[tinyserve] {text}", flush=True)
 
 
-def fail(text: str) -> "NoReturn":  # noqa: F821
+def fail(text):
+    """End with one sentence and exit code 2."""
     print(f"[tinyserve] {text}", file=sys.stderr, flush=True)
     raise SystemExit(2)
 
 
-def works(python: Path) -> bool:
-    """True where the interpreter is there and has pip; half an environment is made again."""
-    if not python.exists():
+def venv_python():
+    """The environment's interpreter, where this system keeps it."""
+    return VENV / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+
+
+def succeeds(*arguments):
+    """True if the environment's interpreter is there and runs this without an error."""
+    if not venv_python().exists():
         return False
-    return subprocess.run([str(python), "-m", "pip", "--version"], capture_output=True).returncode == 0
+    try:
+        return subprocess.run([str(venv_python()), *arguments], cwd=VENV, capture_output=True).returncode == 0
+    except OSError:
+        return False
 
 
-def make_environment() -> None:
+def extras():
+    """What to install beyond the package: its tests, and the CUDA toolkit where an NVIDIA driver answers."""
+    return "dev,gpu" if shutil.which("nvidia-smi") else "dev"
+
+
+def wanted():
+    """Where the environment stands and what belongs into it: other requirements, pins or another folder make it stale."""
+    digest = hashlib.sha256(extras().encode())
+    for name in ("pyproject.toml", "constraints.txt"):
+        digest.update((ROOT / name).read_bytes())
+    return f"{ROOT}\n{digest.hexdigest()}\n"
+
+
+def installed():
+    """What was installed the last time to the end; "" if never."""
+    return DONE.read_text(encoding="utf-8") if DONE.exists() else ""
+
+
+def make_environment():
     """`.venv` with everything that pyproject.toml asks for, at the versions of constraints.txt."""
-    python = venv_python()
-    if DONE.exists() and DONE.read_text() == wanted() and python.exists():
+    if installed() == wanted() and succeeds("-c", _ALL_THERE):
         return
-    if not works(python):
+    moved = bool(installed()) and installed().splitlines()[0] != str(ROOT)  # its scripts name their old place
+    if moved or not succeeds("-m", "pip", "--version"):
         say("making .venv")
         shutil.rmtree(VENV, ignore_errors=True)
         try:
             venv.EnvBuilder(with_pip=True).create(VENV)
         except (OSError, subprocess.CalledProcessError) as problem:
-            fail(f".venv could not be made ({problem}); on Debian and Ubuntu, install python3-venv, then run this again.")
-    say("installing packages (a few minutes the first time; pip shows each)")
-    command = [str(python), "-m", "pip", "install", "--disable-pip-version-check", "--progress-bar", "on",
-               "-c", str(ROOT / "constraints.txt"), "-e", f"{ROOT}[dev]"]
-    if subprocess.run(command, cwd=ROOT).returncode:
-        fail("the packages could not be installed; see pip's last line above, check the network and the disk, and run this again.")
-    DONE.write_text(wanted())
+            fail(f".venv could not be made ({problem}): free some space, or on Debian and Ubuntu install python3-venv; then run this again.")
+    say("installing packages: minutes the first time, a few gigabytes on Linux (torch brings its CUDA libraries)")
+    DONE.unlink(missing_ok=True)
+    code = subprocess.run([str(venv_python()), "-m", "pip", "install", "--disable-pip-version-check", "-c", str(ROOT / "constraints.txt"),
+                           "-e", f"{ROOT}[{extras()}]"], cwd=ROOT).returncode
+    if code:
+        fail("the packages could not be installed: pip's last lines above say why. Check the network, the disk, and that Python is "
+             f"3.10 to 3.14 (this is {sys.version.split()[0]}); then run this again.")
+    DONE.write_text(wanted(), encoding="utf-8")
 
 
-def step(title: str, *arguments: str) -> None:
-    """Run a module of the environment; its own message says what went wrong."""
+def step(title, *arguments):
+    """Run a module of the environment; where it fails, its own message says why and its exit code is ours."""
     say(title)
-    code = subprocess.run([str(venv_python()), *arguments], cwd=ROOT).returncode
+    code = subprocess.run([str(venv_python()), *arguments], cwd=ROOT, env={**os.environ, "PYTHONUTF8": "1"}).returncode
     if code:
         raise SystemExit(code if code > 0 else 1)
 
 
-def prepare() -> None:
+def prepare():
+    """Everything that a first cell would wait for."""
     make_environment()
     step("the model", "-m", "tinyserve.models.catalog", "smollm2")
     step("the kernels", "-m", "tinyserve.kernels.cpu")
 
 
-def run_tests(arguments: list) -> int:
-    """All tests in the environment; JUPYTER_* variables of an outer notebook would confuse the kernels that the tests start."""
-    fast = "--fast" in arguments
-    arguments = [argument for argument in arguments if argument != "--fast"]
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("JUPYTER")}
-    environment.update(PYTHONHASHSEED="0", PIP_DISABLE_PIP_VERSION_CHECK="1")
-    tier = ["-m", "not full"] if fast else []
-    command = [str(venv_python()), "-m", "pytest", "-q", "-n", "2", "--dist", "loadscope", *tier, *arguments]
+def run_tests(arguments):
+    """The tests in the environment, two at a time; returns pytest's exit code."""
+    tier = ["-m", "not full"] if "--fast" in arguments else []
+    chosen = [argument for argument in arguments if argument != "--fast"]
+    # An outer notebook's JUPYTER_* variables would confuse the kernels that the tests start.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("JUPYTER")}
+    environment.update(PYTHONHASHSEED="0", PYTHONUTF8="1")
+    command = [str(venv_python()), "-m", "pytest", "-q", "-n", "2", "--dist", "loadscope", *tier, *chosen]
     return subprocess.run(command, cwd=ROOT, env=environment).returncode
 
 
-def open_lab() -> int:
-    say("opening JupyterLab; stop it with Ctrl-C")
-    return subprocess.run([str(venv_python()), "-m", "jupyter", "lab", str(FIRST_CHAPTER)], cwd=ROOT).returncode
-
-
-def main() -> int:
+def main(arguments):
+    """Returns the exit code."""
     if sys.version_info < (3, 10):
         fail(f"Python 3.10 or newer is needed; this is {sys.version.split()[0]}. Run start.py with a newer python3.")
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="?", choices=["test"], help="test: run every test")
-    parser.add_argument("--no-lab", action="store_true", help="stop after the demo")
-    options, rest = parser.parse_known_args()
-    if rest and options.what != "test":
-        parser.error(f"unknown option {rest[0]}")
-    prepare()
-    if options.what == "test":
-        return run_tests(rest)
-    step("a first answer", "-m", "tinyserve.cli", "demo")
-    if options.no_lab or not sys.stdout.isatty():
-        say("ready. `python3 start.py` in a terminal opens the first chapter in JupyterLab.")
+    if arguments and arguments[0] in ("-h", "--help"):
+        print(__doc__.strip())
         return 0
-    return open_lab()
+    if arguments[:1] == ["test"]:
+        prepare()
+        return run_tests(arguments[1:])
+    if arguments not in ([], ["--no-lab"]):
+        fail(f"{' '.join(arguments)} is not understood: give nothing, --no-lab, test, or --help.")
+    prepare()
+    step("a first answer", "-m", "tinyserve.cli", "demo")
+    if arguments or not sys.stdout.isatty():
+        say("ready: `python3 start.py` in a terminal opens the first chapter in JupyterLab.")
+        return 0
+    say("opening JupyterLab; Ctrl-C stops it")
+    return subprocess.run([str(venv_python()), "-m", "jupyter", "lab", str(FIRST_CHAPTER)], cwd=ROOT).returncode
 
 
 if __name__ == "__main__":
     try:
-        sys.exit(main())
+        sys.exit(main(sys.argv[1:]))
     except KeyboardInterrupt:
         print("\n[tinyserve] stopped; run the same command to go on.", file=sys.stderr)
         sys.exit(130)
