@@ -44,7 +44,8 @@ def chat(
     llm = load(model, dtype, device)
     opening = [{"role": "system", "content": system}] if system else []
     messages = list(opening)
-    print(_HELP, file=sys.stderr)
+    if sys.stdin.isatty():
+        print(_HELP, file=sys.stderr)
     while (line := _ask()) not in ("", "/exit"):
         if line.startswith("/"):
             messages = list(opening) if line == "/new" else messages

@@ -18,7 +18,7 @@ def doctor(as_json: Json = False) -> None:
     if as_json:
         return print_json(facts)
     for name, value in facts.items():
-        print(f"{name.replace('_', ' '):<16} {_words(value)}")
+        print(f"{name.replace('_', ' '):<20} {_words(value)}")
 
 
 def diagnose() -> dict[str, Any]:
@@ -26,12 +26,13 @@ def diagnose() -> dict[str, Any]:
     from ..bench import machine
 
     parts: dict[str, Callable[[], Any]] = {
-        "system": lambda: f"{platform.system()} {platform.release()}, {platform.machine()}", "processor": machine.processor,
-        "cores": _cores, "features": _features, "memory_gb": _memory_gb, "gpu": machine.gpu, "kernels": _kernels,
-        "kernel_cache": _kernel_cache, "model_cache": _model_cache, "versions": machine.versions}
+        "processor": machine.processor, "system": lambda: f"{platform.system()} {platform.release()}, {platform.machine()}",
+        "cores": lambda: os.cpu_count() or 1, "features": _features, "memory_gb": _memory_gb, "gpu": machine.gpu}
     facts = {name: _try(part) for name, part in parts.items()}
-    facts["will_run"] = _verdict(facts)
-    return facts
+    kernels = _try(lambda: _kernels(str(facts["gpu"])))
+    facts.update(kernels if isinstance(kernels, dict) else {"kernels": kernels})
+    return {**facts, **{name: _try(part) for name, part in (
+        ("kernel_cache", _kernel_cache), ("models", _models), ("versions", machine.versions))}}
 
 
 def _try(part: Callable[[], Any]) -> Any:
@@ -45,11 +46,6 @@ def _words(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name.replace('_', ' ')} {_words(part)}" for name, part in value.items())
     return (", ".join(map(str, value)) or "none known") if isinstance(value, list) else str(value)
-
-
-def _cores() -> dict[str, int]:
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return {"here": os.cpu_count() or 1, "usable": usable}
 
 
 def _features() -> list[str]:
@@ -66,15 +62,22 @@ def _memory_gb() -> Optional[float]:
     return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1)
 
 
-def _kernels() -> dict[str, Any]:
+def _kernels(gpu: str) -> dict[str, Any]:
+    """Which kernels `LLM(...)` takes here, why, and what they can do at most (measured: takes a second)."""
     from ..kernels import select
-    from ..kernels.cpu.dot import supported_variants
 
     chosen = select("auto")
-    facts = {"chosen": chosen.name, "threads": chosen.threads}
-    if chosen.name == "cpu":
-        facts.update(dot_products=chosen.variant, possible=supported_variants())
-    return facts
+    facts = {"device": chosen.name, "threads": getattr(chosen, "threads", None)}
+    if chosen.name != "cpu":
+        return {**facts, "why": f"the GPU is there: {gpu}"}
+    from ..kernels.cpu.dot import supported_variants
+
+    possible = supported_variants()
+    why = "no GPU can be used" if gpu.startswith("none") else "the GPU kernels are not chosen by themselves yet"
+    best = "the best that this processor has" if chosen.variant == possible[0] else f"asked for by TINYSERVE_DOT; {possible[0]} is faster"
+    return {**facts, "dot_products": chosen.variant, "dot_products_possible": possible,
+            "why": f"{why}; {chosen.variant} dot products are {best}; all give the same bits",
+            "read_bandwidth_gb_s": round(chosen.read_bandwidth() / 1e9, 1), "dot_gop_s": round(chosen.dot_rate() / 1e9)}
 
 
 def _kernel_cache() -> dict[str, Any]:
@@ -84,22 +87,10 @@ def _kernel_cache() -> dict[str, Any]:
     return {"folder": str(folder), "mb": round(sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) / 1e6, 1)}
 
 
-def _model_cache() -> dict[str, str]:
+def _models() -> dict[str, str]:
     from ..models.catalog import CATALOG
     from ..paths import cache_dir
 
     folder = cache_dir("models")
     here = {name: (folder / entry.file).exists() and (folder / entry.file).stat().st_size == entry.size for name, entry in CATALOG.items()}
     return {"folder": str(folder), **{name: "is there" if there else "is fetched on first use" for name, there in here.items()}}
-
-
-def _verdict(facts: dict[str, Any]) -> str:
-    kernels = facts["kernels"]
-    if not isinstance(kernels, dict):
-        return "nothing, until what is broken above is mended: run `python3 start.py` again"
-    if kernels["chosen"] != "cpu":
-        return f"the {kernels['chosen']} kernels"
-    why = "no GPU can be used" if str(facts["gpu"]).startswith("none") else "GPU kernels are not yet chosen by themselves"
-    best = kernels["dot_products"] == kernels["possible"][0]
-    how = "the best that this processor has" if best else f"asked for by TINYSERVE_DOT; {kernels['possible'][0]} is faster here"
-    return f"the CPU kernels on {kernels['threads']} threads ({why}), with {kernels['dot_products']} dot products ({how})"

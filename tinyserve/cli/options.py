@@ -46,8 +46,9 @@ def print_rows(rows: Sequence[Mapping[str, Any]], title: str = "") -> None:
 
 def read_text(argument: str) -> str:
     """The argument itself, or standard input for "-"; raises `InvalidRequest` where it is not UTF-8."""
-    data = sys.stdin.buffer.read() if argument == "-" else argument.encode("utf-8", "surrogateescape")
     try:
-        return data.decode("utf-8")
+        if argument == "-":
+            return sys.stdin.buffer.read().decode("utf-8")
+        return argument.encode("utf-8", "surrogateescape").decode("utf-8")
     except UnicodeDecodeError as problem:
         raise InvalidRequest(f"The text is not valid UTF-8 (byte {problem.start}); convert it first.") from None
