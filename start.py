@@ -84,7 +84,8 @@ def make_environment():
         try:
             venv.EnvBuilder(with_pip=True).create(VENV)
         except (OSError, subprocess.CalledProcessError) as problem:
-            fail(f".venv could not be made ({problem}): free some space, or on Debian and Ubuntu install python3-venv; then run this again.")
+            fail(f".venv could not be made ({problem}): free some space, or on Debian and Ubuntu install python3-venv; then run "
+                 "this again.")
     say("installing packages: minutes the first time, a few gigabytes on Linux (torch brings its CUDA libraries)")
     DONE.unlink(missing_ok=True)
     code = subprocess.run([str(venv_python()), "-m", "pip", "install", "--disable-pip-version-check", "-c", str(ROOT / "constraints.txt"),

@@ -1,6 +1,7 @@
 """The house rules of the design, as far as a program can check them."""
 
 import ast
+import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -10,19 +11,29 @@ import pytest
 ROOT = Path(__file__).parent.parent
 FILES = sorted((ROOT / "tinyserve").rglob("*.py"))
 KERNELS = ("kernels/cpu", "kernels/cuda")
+ROOMS = [file for file in FILES if not any(room in file.as_posix() for room in (*KERNELS, "bench/peers/runners"))]
 
 
 def functions(tree):
     return [node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
 
 
-def public(tree):
-    """Functions and classes that a reader may call from outside: top level, or methods of public classes."""
+def length(node):
+    return node.end_lineno - node.lineno + 1
+
+
+def doors(tree):
+    """Functions, classes and methods that a reader may call from outside the file."""
     for node in tree.body:
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and not node.name.startswith("_"):
             yield node
-        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-            yield from (item for item in node.body if isinstance(item, ast.FunctionDef) and not item.name.startswith("_"))
+            if isinstance(node, ast.ClassDef):
+                yield from (item for item in node.body if isinstance(item, ast.FunctionDef) and not item.name.startswith("_"))
+
+
+def untyped(node):
+    arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+    return node.returns is None or any(item.annotation is None for item in arguments if item.arg not in ("self", "cls"))
 
 
 def test_rooms_import_only_what_lies_above_them():
@@ -34,14 +45,29 @@ def test_rooms_import_only_what_lies_above_them():
 def test_a_file_is_short_and_so_are_its_functions(file):
     source = file.read_text()
     assert source.count("\n") <= 300, "split it: a file is at most 300 lines"
-    limit = 90 if any(room in str(file) for room in KERNELS) else 60
+    limit = 90 if any(room in file.as_posix() for room in KERNELS) else 60
     for node in functions(ast.parse(source)):
-        assert node.end_lineno - node.lineno + 1 <= limit, f"{node.name} is longer than {limit} lines"
+        assert length(node) <= limit, f"{node.name} is longer than {limit} lines"
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))
 def test_a_file_says_what_it_is_for(file):
     assert ast.get_docstring(ast.parse(file.read_text())), "every module starts with a docstring"
+
+
+@pytest.mark.parametrize("file", ROOMS, ids=lambda file: str(file.relative_to(ROOT)))
+def test_doors_are_typed_and_documented(file):
+    """What Numba compiles has no types, and what is as short as its name says it all."""
+    for node in doors(ast.parse(file.read_text())):
+        assert ast.get_docstring(node) or length(node) <= 5, f"{node.name} has no docstring"
+        assert isinstance(node, ast.ClassDef) or not untyped(node), f"{node.name} is not typed"
+
+
+def test_the_whole_house_stays_small():
+    lengths = sorted(length(node) for file in FILES for node in functions(ast.parse(file.read_text())))
+    lines = [file.read_text().count("\n") for file in FILES]
+    assert sum(lines) <= 16_000 and statistics.median(lines) <= 150
+    assert statistics.median(lengths) <= 10 and lengths[len(lengths) * 9 // 10] <= 30
 
 
 def test_nothing_is_ever_unpickled():

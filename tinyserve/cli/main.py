@@ -16,8 +16,8 @@ from .bench import bench
 from .demo import demo
 from .doctor import doctor
 
-app = typer.Typer(help="Learn LLM inference by building the engine that serves it.", no_args_is_help=True, add_completion=False,
-                  pretty_exceptions_enable=False, context_settings={"help_option_names": ["-h", "--help"]})
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
+                  context_settings={"help_option_names": ["-h", "--help"]})
 app.command()(doctor)
 app.command()(generate)
 app.command()(chat)
@@ -33,9 +33,12 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit()
 
 
+_Version = Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")]
+
+
 @app.callback()
-def _options(version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")] = False) -> None:
-    pass
+def _options(version: _Version = False) -> None:
+    """Learn LLM inference by building the engine that serves it."""
 
 
 @app.command()
