@@ -132,3 +132,11 @@ def test_alternatives_are_the_sorted_list(values, count, data):
     order = sorted(range(len(values)), key=lambda i: (-values[i], i))
     expected = [(i, values[i], rank) for rank, i in enumerate(order, 1) if rank <= count or i == token]
     assert list(top_logprobs(np.array(values, np.float32), token, count)) == expected
+
+
+@given(st.integers(1, 2000), st.integers(0, 40), st.integers(0, 2**32), st.booleans())
+def test_alternatives_of_a_large_vocabulary(size, count, seed, ties):
+    draw = np.random.default_rng(seed)
+    values = (draw.integers(-5, 0, size) if ties else draw.standard_normal(size)).astype(np.float32)
+    order = np.lexsort((np.arange(size), -values))[:count].tolist()
+    assert [i for i, _, _ in top_logprobs(values, 0, count)][:count] == order
