@@ -9,11 +9,9 @@ import pytest
 from tinyserve.kernels.cuda.catalog import BUILDS
 from tinyserve.kernels.cuda.occupancy import occupancy, resident_ctas
 from tinyserve.kernels.cuda.report import compile_report, table
-from tinyserve.kernels.cuda.toolchain import ToolchainMissing, tool
+from tinyserve.kernels.cuda.toolchain import ToolchainMissing, missing_packages, tool
 
-needs_toolchain = pytest.mark.skipif(
-    any(importlib.util.find_spec(name) is None for name in ("nvidia", "numba_cuda")),
-    reason="the offline CUDA tool chain is not installed: pip install tinyserve[dev]")
+needs_toolchain = pytest.mark.skipif(bool(missing_packages()), reason=f"not installed: {', '.join(missing_packages())}")
 
 EVERY_DOOR = '''
 import numpy as np
@@ -91,7 +89,9 @@ def test_occupancy_by_hand(threads, registers, shared, ctas):
 def test_a_missing_tool_names_its_package(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ToolchainMissing, match="pip install nvidia-cuda-nvcc"):
-        tool("ptxas")
+        tool("bin/ptxas")
+    with pytest.raises(ToolchainMissing, match="nvidia-cuda-nvrtc"):
+        compile_report()
 
 
 def _path():

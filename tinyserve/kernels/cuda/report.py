@@ -18,7 +18,7 @@ from multiprocessing import get_context
 
 from .catalog import BUILDS, OPCODES, Build
 from .occupancy import ARCHITECTURES, occupancy
-from .toolchain import ToolchainMissing, assemble, compile_ptx
+from .toolchain import ToolchainMissing, assemble, compile_ptx, missing_packages
 
 DOUBLE = r"(?:D(?:ADD|MUL|FMA|SETP|MNMX)|\S*F64)"
 LOCAL = r"(?:LDL|STL)"
@@ -62,6 +62,8 @@ def measure(build: Build, arch: str) -> Row:
 
 def compile_report(names: Sequence[str] = (), archs: Sequence[str] = ("sm_80", "sm_90")) -> list[Row]:
     """Compile the catalog (or the kernels named) for each architecture; about a second each and processor. Raises `ToolchainMissing`."""
+    if missing := missing_packages():
+        raise ToolchainMissing(f"The offline compiler is not complete: run `pip install {' '.join(missing)}`.")
     command = [sys.executable, "-m", __spec__.name, "--json", *(f"--arch={arch}" for arch in archs), *names]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:

@@ -14,12 +14,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Optional
 
 from ...errors import TinyserveError
 from .mode import compile_for_real
 
-PACKAGES = {"ptxas": "nvidia-cuda-nvcc", "nvdisasm": "nvidia-cuda-nvdisasm"}
+PACKAGES = {"bin/ptxas": "nvidia-cuda-nvcc", "bin/nvdisasm": "nvidia-cuda-nvdisasm", "lib/libnvrtc.so": "nvidia-cuda-nvrtc"}
 
 
 class ToolchainMissing(TinyserveError, RuntimeError):
@@ -41,13 +41,24 @@ class Assembly:
         return len(re.findall(rf"^\s*(?:/\*\w+\*/)?\s*(?:@!?U?P\w+\s+)?{opcode}", self.sass, re.MULTILINE))
 
 
-def tool(name: str) -> Path:
-    """The path of a tool of the pip toolkit; raises `ToolchainMissing` naming the package to install."""
+def _find(name: str) -> Optional[Path]:
     spec = importlib.util.find_spec("nvidia")
-    for folder in spec.submodule_search_locations if spec else ():
-        for found in sorted(Path(folder).glob(f"*/bin/{name}*")):
-            return found
-    raise ToolchainMissing(f"{name} is not installed: run `pip install {PACKAGES[name]}`.")
+    folders = spec.submodule_search_locations if spec else ()
+    return next((found for folder in folders or () for found in sorted(Path(folder).glob(f"*/{name}*"))), None)
+
+
+def missing_packages() -> list[str]:
+    """The PyPI packages that offline compilation still needs; empty if it can run."""
+    needed = [package for name, package in PACKAGES.items() if _find(name) is None]
+    return needed + ["numba-cuda"] * (importlib.util.find_spec("numba_cuda") is None)
+
+
+def tool(name: str) -> Path:
+    """The path of a tool of the pip toolkit, e.g. "bin/ptxas"; raises `ToolchainMissing` naming the packages to install."""
+    found = _find(name)
+    if found is None:
+        raise ToolchainMissing(f"{name} is not installed: run `pip install {' '.join(missing_packages())}`.")
+    return found
 
 
 def compile_ptx(kernel: Any, signature: str, cc: tuple[int, int]) -> str:
@@ -86,8 +97,8 @@ def assemble(ptx: str, cc: tuple[int, int]) -> Assembly:
     with tempfile.TemporaryDirectory() as folder:
         source, cubin = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
         source.write_text(ptx)
-        figures = _run([tool("ptxas"), "-v", f"-arch={arch}", source, "-o", cubin])
-        sass = _run([tool("nvdisasm"), "-c", cubin])
+        figures = _run([tool("bin/ptxas"), "-v", f"-arch={arch}", source, "-o", cubin])
+        sass = _run([tool("bin/nvdisasm"), "-c", cubin])
     return Assembly(_figure(r"Used (\d+) registers", figures), _figure(r"(\d+) bytes spill stores", figures),
                     _figure(r"(\d+) bytes stack frame", figures), _figure(r"(\d+) bytes smem", figures), sass)
 
