@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 from contextvars import ContextVar
 from typing import Any, Callable, Iterator, Mapping
 
@@ -48,7 +49,7 @@ class Selected:
         mine = _overrides.get().get(name)
         if mine is None:
             return getattr(self.kernels, name)
-        return _with_tensors(mine) if self.kernels.name == "cpu" else mine
+        return _with_tensors(mine) if self.kernels.name in ("cpu", "cuda-sim") else mine
 
 
 def _with_tensors(op: Callable) -> Callable:
@@ -73,15 +74,52 @@ def _with_tensors(op: Callable) -> Callable:
 
 @functools.lru_cache(maxsize=None)
 def select(device: str = "auto") -> Selected:
-    """The kernel set for a device: "cpu", "cuda", "cuda-sim" (the simulator), "reference" (plain torch) or "auto"."""
+    """The kernel set for a device: "cpu", "cuda", "cuda-sim" (the simulator), "reference" (plain torch) or "auto".
+
+    "auto" is "cuda" where numba finds a GPU and its toolkit, else "cpu". Raises `InvalidRequest`."""
+    if device not in DEVICES:
+        raise InvalidRequest(f"Device {device!r} is not one of {', '.join(DEVICES)}.")
     if device == "auto":
-        device = "cpu"
-    if device == "cpu":
-        from .cpu.kernel_set import CpuKernels
+        device = "cuda" if _gpu_works() else "cpu"
+    return Selected(_KERNEL_SETS[device]())
 
-        return Selected(CpuKernels())
-    if device == "reference":
-        from .reference import ReferenceKernels
 
-        return Selected(ReferenceKernels())
-    raise InvalidRequest(f"Device {device!r} cannot run here yet; choose one of auto, cpu, reference.")
+def _gpu_works() -> bool:
+    """Whether kernels could run on a GPU; asked without importing torch or numba.cuda where there is no driver."""
+    if not any(os.path.exists(sign) for sign in ("/dev/nvidiactl", "/dev/dxg", os.path.expandvars(r"%SystemRoot%\System32\nvcuda.dll"))):
+        return False
+    from numba import cuda
+
+    return bool(cuda.is_available())
+
+
+def _cpu() -> Any:
+    from .cpu.kernel_set import CpuKernels
+
+    return CpuKernels()
+
+
+def _reference() -> Any:
+    from .reference import ReferenceKernels
+
+    return ReferenceKernels()
+
+
+def _cuda() -> Any:
+    if not _gpu_works():
+        raise InvalidRequest("There is no GPU that numba can use here; choose device \"cpu\", or \"cuda-sim\" to step through the kernels.")
+    from .cuda.kernel_set import gpu_kernels
+
+    return gpu_kernels()
+
+
+def _cuda_sim() -> Any:
+    from .cuda.mode import simulate
+
+    simulate()
+    from .cuda.kernel_set import simulated_kernels
+
+    return simulated_kernels()
+
+
+_KERNEL_SETS: Mapping[str, Callable[[], Any]] = {"cpu": _cpu, "reference": _reference, "cuda": _cuda, "cuda-sim": _cuda_sim}

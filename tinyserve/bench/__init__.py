@@ -1,0 +1,1 @@
+"""Measures through the public doors: protocol, machine, latency, roofline, peers, records."""
