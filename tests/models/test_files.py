@@ -179,7 +179,7 @@ def test_an_unknown_dtype_is_refused(folder):
     ({"hidden_size": True}, ["hidden_size = True"], CorruptCheckpoint),
     ({"vocab_size": None}, ["no 'vocab_size'"], CorruptCheckpoint),
     ({"rms_norm_eps": 0.0}, ["eps = 0.0"], CorruptCheckpoint),
-    ({"sliding_window": -1}, ["window = -1"], CorruptCheckpoint),
+    ({"model_type": "mistral", "sliding_window": -1}, ["window = -1"], CorruptCheckpoint),
     ({"layer_types": ["sliding_attention", "full_attention"]}, ["differ in their attention window"], UnsupportedModel),
     ({"eos_token_id": "2"}, ["eos_token_id", "token id"], CorruptCheckpoint),
     ({"max_position_embeddings": 2**40}, ["context_length"], CorruptCheckpoint),

@@ -8,7 +8,9 @@ import torch
 import transformers as hf
 from checkpoints import cuts_of, difference, logits
 
+from tinyserve.errors import UnsupportedModel
 from tinyserve.kernels.layouts import dequantize
+from tinyserve.models.config import from_hf
 from tinyserve.quantization.rounding import pack
 
 TOKENS = np.random.default_rng(0).integers(0, 96, 75).tolist()
@@ -81,6 +83,26 @@ def test_sliding_window(window, tmp_path):
 def test_sliding_window_of_qwen2_is_used_only_where_it_is_switched_on(tmp_path):
     for used, folder in ((False, tmp_path / "off"), (True, tmp_path / "on")):
         agree(make("qwen2", folder, sliding_window=9, use_sliding_window=used, max_window_layers=0), folder)
+
+
+@pytest.mark.parametrize(("family", "layers", "expected"), [
+    ("qwen2", 0, 9), ("qwen2", 3, 0), ("qwen2", 28, 0), ("qwen3", 0, 9), ("qwen2", None, 0), ("llama", 0, 0), ("mistral", 3, 9)])
+def test_windows_of_configs_that_do_not_list_their_layers(family, layers, expected, tmp_path):
+    """As transformers reads them: `max_window_layers` says from which layer on the window is used; llama has none."""
+    model = make(family, tmp_path, sliding_window=9, **({"use_sliding_window": True, "max_window_layers": layers or 0}
+                                                        if family.startswith("qwen") and layers is not None else {}))
+    path = tmp_path / "config.json"
+    config = json.loads(path.read_text())
+    config.pop("layer_types", None)
+    path.write_text(json.dumps(config))
+    assert from_hf(config).window == expected
+    agree(model, tmp_path)
+    for name in ("use_sliding_window", "max_window_layers"):
+        config.pop(name, None)
+    assert from_hf(config).window == (9 if family == "mistral" else 0)
+    if family == "qwen2":
+        with pytest.raises(UnsupportedModel, match="differ in their attention window"):
+            from_hf({**config, "sliding_window": 9, "use_sliding_window": True, "max_window_layers": 1})
 
 
 @pytest.mark.parametrize("changes", [

@@ -162,12 +162,17 @@ def _hf_rope(config: _Values) -> tuple[float, Mapping[str, Any]]:
     return theta, _scaling(scaling, scaling.get("rope_type") or scaling.get("type"))
 
 
-def _hf_window(config: _Values) -> int:
-    kinds = set(map(str, config.list("layer_types")))
+def _hf_window(name: str, config: _Values) -> int:
+    """The window that transformers gives every layer: Mistral's always, Qwen's where it is switched on, from a layer on."""
+    window, kinds = config.integer("sliding_window", 0), set(map(str, config.list("layer_types")))
+    if name == "mistral" and not kinds:
+        return window
+    if not kinds and name != "llama" and window and config.flag("use_sliding_window"):
+        full, layers = config.integer("max_window_layers", 28), config.integer("num_hidden_layers")
+        kinds = {"full_attention" if i < full else "sliding_attention" for i in (0, layers - 1)}
     if len(kinds) > 1:
         raise UnsupportedModel("Layers that differ in their attention window are not supported.")
-    used = config.flag("use_sliding_window", True) if not kinds else kinds == {"sliding_attention"}
-    return config.integer("sliding_window", 0) if used else 0
+    return window if name != "llama" and kinds == {"sliding_attention"} else 0
 
 
 def from_hf(config: Mapping[str, Any]) -> ModelConfig:
@@ -190,7 +195,7 @@ def from_hf(config: Mapping[str, Any]) -> ModelConfig:
         kv_heads=values.integer("num_key_value_heads", heads), head_dim=values.integer("head_dim", hidden // max(heads, 1)),
         ffn=values.integer("intermediate_size"), vocab=values.integer("vocab_size"),
         context_length=values.integer("max_position_embeddings"), eps=values.number("rms_norm_eps"),
-        tied=values.flag("tie_word_embeddings"), rope_theta=theta, rope_scaling=scaling, window=_hf_window(values),
+        tied=values.flag("tie_word_embeddings"), rope_theta=theta, rope_scaling=scaling, window=_hf_window(name, values),
         attention_bias=values.flag("attention_bias") or family.attention_bias, end_ids=values.ids("eos_token_id"))
 
 
@@ -208,10 +213,11 @@ def _from_gpt2(values: _Values) -> ModelConfig:
 
 
 def _gguf_scaling(values: _Values) -> Mapping[str, Any]:
-    kind = values.get("rope.scaling.type")
+    older = values.number("rope.scale_linear", 1.0)
+    kind = values.get("rope.scaling.type") or ("linear" if older != 1 else None)
     if kind not in (None, "none", "linear", "yarn"):
         raise UnsupportedModel(f"RoPE scaling {kind!r} in a GGUF file is not supported; supported are linear and yarn.")
-    factor = values.number("rope.scaling.factor", 1.0)
+    factor = values.number("rope.scaling.factor", older)
     names = {"original_max_position_embeddings": "original_context_length", "beta_fast": "yarn_beta_fast", "beta_slow": "yarn_beta_slow"}
     found = {ours: values.get(f"rope.scaling.{theirs}") for ours, theirs in names.items()}
     grown = values.number("rope.scaling.attn_factor", 1.0) * (1 + 0.1 * math.log(max(factor, 1)))
