@@ -18,7 +18,7 @@ from .errors import InvalidRequest, TinyserveError
 from .kernels.selection import select
 from .models.config import ModelConfig
 from .models.files import resolve
-from .models.loading import load_model, read_config
+from .models.loading import DEFAULT_POSITIONS, load_model, read_config
 from .text.params import SamplingParams
 from .text.tokenizer import Tokenizer, load_tokenizer
 
@@ -34,7 +34,7 @@ class LLM:
 
     model: "smollm2", a GGUF file, a Hugging Face folder or a hub id. dtype: "auto", "float32", "bfloat16", "int8" or "int4".
     device: "auto", "cpu", "reference" (plain torch); kernels: a ready kernel set in its place. max_model_len: longest prompt plus
-    answer in tokens; default the model's own context. seed: makes runs repeat where a request names no seed of its own (None:
+    answer in tokens; default the model's own, at most 32768. seed: makes runs repeat where a request names no seed of its own (None:
     they differ). num_kv_blocks: cache blocks of `block_size` tokens; default four contexts (memory is touched only as it is used).
     enforce_eager: call every op, never replay a recorded step. Raises the errors of `tinyserve.errors`.
     """
@@ -231,7 +231,7 @@ def _context(config: ModelConfig, wanted: Optional[int]) -> int:
     if scaling.get("rope_type") in ("linear", "dynamic"):
         longest = max(longest, int(config.context_length * factor))
     if wanted is None:
-        return config.context_length
+        return min(config.context_length, DEFAULT_POSITIONS)
     if not isinstance(wanted, int) or isinstance(wanted, bool) or not 2 <= wanted <= longest:
         raise InvalidRequest(f"max_model_len is {wanted!r}; this model allows 2 to {longest}.")
     return wanted

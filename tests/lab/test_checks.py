@@ -108,7 +108,8 @@ def attend_looks_ahead(q, keys, values, tables, starts, lengths, scale, window=0
     y = torch.empty_like(q)
     for s, context in enumerate(lengths.tolist()):
         where = torch.arange(context)
-        k, v = (c[tables[s].long()[where // c.shape[1]], where % c.shape[1]].repeat_interleave(q.shape[1] // c.shape[2], 1) for c in (keys, values))
+        blocks, offsets = tables[s].long()[where // keys.shape[1]], where % keys.shape[1]
+        k, v = (cache[blocks, offsets].repeat_interleave(q.shape[1] // cache.shape[2], 1) for cache in (keys, values))
         rows = slice(int(starts[s]), int(starts[s + 1]))
         y[rows] = torch.einsum("hqk,khd->qhd", (torch.einsum("qhd,khd->hqk", q[rows], k) * scale).softmax(-1), v)
     return y

@@ -40,7 +40,8 @@ def bench_startup(model: str = "smollm2", repeats: int = 5) -> Record:
         for code, arguments in ((_IMPORT, ()), (_FIRST_TOKEN, (model,))):
             for name, value in _run(code, *arguments).items():
                 taken[name].append(value)
-    what = {"import": "import tinyserve, s", "loaded": "model loaded, s", "first": "first token, s", "resident": "resident after 64 tokens, MB"}
+    what = {"import": "import tinyserve, s", "loaded": "model loaded, s", "first": "first token, s",
+            "resident": "resident after 64 tokens, MB"}
     rows = [{"what": what[name], "median": round(statistics.median(values), 3), "largest": round(max(values), 3)}
             for name, values in taken.items()]
     return make("startup", rows, {"repeats": repeats, "caches": "warm"}, taken, select("cpu"))

@@ -24,7 +24,8 @@ def results(folder: Path = FOLDER) -> list[dict[str, Any]]:
     context, startup = newest("context", folder), newest("startup", folder)
     found = [(f"{kind}, times {peer}", least, _row(peers, "peer", peer).get(_FASTER[kind]), True) for kind, peer, least in PEER_TARGETS]
     found += [
-        ("decode, share of the bytes/bandwidth limit", 0.75, _row(roofline, "what", "whole step, one token").get("share of the limit"), True),
+        ("decode, share of the bytes/bandwidth limit", 0.75,
+         _row(roofline, "what", "whole step, one token").get("share of the limit"), True),
         ("eight tokens in one step, times one", 1.8, _row(steps, "tokens in the step", 8).get("times one token"), False),
         ("decode at context 4096, times 64", 1.5, _row(context, "context", 4096).get("times 64"), False),
         ("new process to first token, s", 5.0, _row(startup, "what", "first token, s").get("median"), False),

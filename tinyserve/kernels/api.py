@@ -7,7 +7,8 @@ CPU; integers are int32. Arrays are NumPy on the CPU kernel set and torch tensor
 
 from __future__ import annotations
 
-from typing import Any, Callable, Optional, Protocol
+from collections.abc import Callable
+from typing import Any, Optional, Protocol
 
 import numpy as np
 
@@ -89,7 +90,7 @@ class KernelSet(Protocol):
         """Zeroed key and value caches [B,P,Hk,D] of one layer ('float32' or 'float16'), in the memory order that suits the
         kernels: what is promised is the shape, not the strides."""
 
-    def recorder(self) -> Optional["Recorder"]:
+    def recorder(self) -> Optional[Recorder]:
         """How to record a step and replay it without Python in between, or None."""
 
 

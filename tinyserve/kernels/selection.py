@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
-from typing import Any, Callable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -72,7 +73,7 @@ def _with_tensors(op: Callable) -> Callable:
     return call
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def select(device: str = "auto") -> Selected:
     """The kernel set for a device: "cpu", "cuda", "cuda-sim" (the simulator), "reference" (plain torch) or "auto".
 

@@ -6,8 +6,9 @@ check says what is wrong with a notebook, fix brings its file into canonical for
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any
 
 import nbformat
 

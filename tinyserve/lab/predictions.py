@@ -21,5 +21,7 @@ def explain(name: str, measured: float) -> str:
         return f"{name}: measured {measured:.4g}; you made no prediction."
     guess = _predicted[name]
     factor = max(guess / measured, measured / guess)
-    close = "That is close." if factor < 1.3 else "Which of your assumptions was off?" if factor < 3 else "Something in the picture is missing: read on."
+    close = "That is close." if factor < 1.3 else "Which of your assumptions was off?"
+    if factor >= 3:
+        close = "Something in the picture is missing: read on."
     return f"{name}: predicted {guess:.4g}, measured {measured:.4g}, a factor of {factor:.2f}. {close}"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import statistics
 import time
-from typing import Callable, Mapping, Optional
+from collections.abc import Callable, Mapping
+from typing import Optional
 
 from .table import Table, table
 
 
 def race(sides: Mapping[str, Callable[[], object]], repeats: int = 5, unit: str = "ms", scale: float = 1e3,
-         notes: Optional[Mapping[str, str]] = None) -> "Race":
+         notes: Optional[Mapping[str, str]] = None) -> Race:
     """Time each side once to warm up, then `repeats` times in turn. The first side is the one that the others are compared with."""
     times: dict[str, list[float]] = {name: [] for name in sides}
     for function in sides.values():

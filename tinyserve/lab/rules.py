@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import importlib
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any
 
 SKELETON = ("What you will be able to do", "Before this", "The problem and its cost", "Predict", "Run", "Explain", "Build", "Check",
             "Benchmark", "Exercises", "Summary", "References", "Questions", "Next")
 CELLS, CODE_LINES, WORDS, FILE_BYTES, PNG_BYTES = (20, 45), 250, (1200, 2500), 300_000, 100_000
 _FORBIDDEN = {r"(?m)^\s*[!%]\s*pip\b": "installs packages", r"\bpip install\b": "installs packages", r"%%writefile": "writes source files",
-              r"https?://[^\s)\"']+\.(?:whl|gguf|safetensors)": "fetches files", r"(?<![\w.])/(?:home|root|Users|work|tmp)/": "holds an absolute path",
+              r"https?://[^\s)\"']+\.(?:whl|gguf|safetensors)": "fetches files",
+              r"(?<![\w.])/(?:home|root|Users|work|tmp)/": "holds an absolute path",
               r"\brequests\.|\burllib\b": "uses the network"}
 
 

@@ -17,6 +17,7 @@ from .files import ModelFiles, resolve
 from .rope import rope_table
 from .sources import GgufSource, SafetensorsSource
 
+DEFAULT_POSITIONS = 32768  # of a longer context, a caller asks for what it will use: the rotary table is built for that many
 Source = Union[GgufSource, SafetensorsSource]
 
 
@@ -50,7 +51,7 @@ def load_model(model: str | Path | ModelFiles, ops: Any, dtype: str = "auto", ma
     files = model if isinstance(model, ModelFiles) else resolve(model)
     config = read_config(files)
     source: Source = GgufSource(files.gguf, config) if files.kind == "gguf" else SafetensorsSource(files.path, config)
-    weights = _Builder(config, source, ops, dtype).weights(max_positions or config.context_length)
+    weights = _Builder(config, source, ops, dtype).weights(max_positions or min(config.context_length, DEFAULT_POSITIONS))
     return LoadedModel(config, Decoder(config, weights, ops), files)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from .judge import Verdict, Wrong, expect, judge
 
@@ -105,5 +106,6 @@ def attend(mine: Callable) -> Verdict:
             expect(got.numpy(), reference_attend(*inputs).numpy(), f"attend, contexts {lengths}, rows {rows}, blocks of {size}", 1e-5)
         return run
 
-    cases = [case([1], [1], 4, 0), case([7], [1], 4, 1), case([7], [7], 4, 2), case([9, 3], [1, 1], 2, 3), case([10, 6, 1], [4, 1, 1], 16, 4)]
+    cases = [case([1], [1], 4, 0), case([7], [1], 4, 1), case([7], [7], 4, 2), case([9, 3], [1, 1], 2, 3),
+             case([10, 6, 1], [4, 1, 1], 16, 4)]
     return judge("attend", mine, reference_attend, cases)
