@@ -14,9 +14,10 @@ def demo() -> None:
     from .answers import load
     from .options import print_rows
 
-    llm = load("smollm2")
+    llm, asked = load("smollm2"), [{"role": "user", "content": QUESTION}]
+    llm.chat(asked, SamplingParams(temperature=0, max_tokens=2))  # the first answer of a process reads the weights from the disk
     print(f"\n> {QUESTION}")
-    with llm.stream([{"role": "user", "content": QUESTION}], SamplingParams(temperature=0, max_tokens=96)) as stream:
+    with llm.stream(asked, SamplingParams(temperature=0, max_tokens=96)) as stream:
         for output in stream:
             print(output.outputs[0].text, end="", flush=True)
     print("\n")
