@@ -64,6 +64,8 @@ def test_conda_files_name_the_right_torch_and_one_channel(path, build):
     content = yaml.safe_load((ROOT / path).read_text())
     assert content["channels"] == ["conda-forge"]
     assert sum(str(line).startswith(build) for line in content["dependencies"]) == 1
+    for lines in (line["pip"] for line in content["dependencies"] if isinstance(line, dict)):
+        assert lines == ["-e ."], "conda hands these to pip as a requirements file, where most options are unknown"
 
 
 def test_every_dependency_is_bounded_and_pinned_within_its_bounds():
