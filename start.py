@@ -117,7 +117,8 @@ def run_tests(arguments):
     chosen = [argument for argument in arguments if argument != "--fast"]
     # An outer notebook's JUPYTER_* variables would confuse the kernels that the tests start.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("JUPYTER")}
-    environment.update(PYTHONHASHSEED="0", PYTHONUTF8="1")
+    # Two workers of one thread each: two of two would wait for each other's cores at every barrier.
+    environment.update(PYTHONHASHSEED="0", PYTHONUTF8="1", TINYSERVE_THREADS="1", OMP_NUM_THREADS="1")
     command = [str(venv_python()), "-m", "pytest", "-q", "-n", "2", "--dist", "loadscope", *tier, *chosen]
     return subprocess.run(command, cwd=ROOT, env=environment).returncode
 

@@ -18,7 +18,7 @@ FOLDER = Path(__file__).parents[2] / "notebooks"
 def test_a_chapter_gives_the_outputs_that_it_shows(path):
     """Strict: every output is compared, but for the cells that are tagged nbval-ignore-output because they hold timings."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--nbval", "--nbval-current-env",
-               "--nbval-cell-timeout=240", "--nbval-sanitize-with", str(Path(__file__).parent / "sanitize.cfg"), str(path)]
+               "--nbval-cell-timeout=600", "--nbval-sanitize-with", str(Path(__file__).parent / "sanitize.cfg"), str(path)]
     environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
     run = subprocess.run(command, capture_output=True, text=True, cwd=FOLDER.parent, env=environment)
     assert run.returncode == 0, run.stdout[-4000:] + run.stderr[-1000:]
@@ -29,7 +29,7 @@ def test_a_chapter_gives_the_outputs_that_it_shows(path):
 def test_a_solution_runs_and_its_checks_pass(path):
     notebook = nbformat.read(path, 4)
     assert sum("assert verdict.passed" in cell.source for cell in notebook.cells) >= 3
-    NotebookClient(notebook, timeout=240, resources={"metadata": {"path": str(path.parent)}}).execute()
+    NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(path.parent)}}).execute()
 
 
 @pytest.mark.full
