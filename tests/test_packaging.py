@@ -3,6 +3,7 @@
 import importlib.util
 import re
 import sys
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,22 @@ def test_every_dependency_is_bounded_and_pinned_within_its_bounds():
         if item.name in LEFT_TO_TORCH:
             continue
         assert item.specifier.contains(pins[normal(item.name)]), f"{line} is pinned to {pins[normal(item.name)]}"
+
+
+@pytest.mark.skipif(sys.platform != "linux" or sys.version_info < (3, 11), reason="the pins are those of Linux, Python 3.11 and newer")
+def test_everything_that_is_installed_is_pinned():
+    """All that this project pulls in, but for what torch's CUDA build brings and pins itself."""
+    pins = {normal(line.split("==")[0]) for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line}
+    found, left = set(), [Requirement("tinyserve[dev]")]
+    while left:
+        item = left.pop()
+        if (name := normal(item.name)) in found or name.startswith(("nvidia-", "cuda-toolkit")) or name == "triton":
+            continue
+        found.add(name)
+        wanted = [Requirement(line) for line in distribution(name).requires or ()]
+        extras = ["", *item.extras]
+        left += [each for each in wanted if not each.marker or any(each.marker.evaluate({"extra": extra}) for extra in extras)]
+    assert found - pins == {"tinyserve"}
 
 
 def test_binder_scripts_stop_at_errors_and_hand_over():
