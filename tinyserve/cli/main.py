@@ -60,7 +60,8 @@ def main() -> NoReturn:
 
 def _run() -> int:
     try:
-        return app(standalone_mode=False, prog_name="tinyserve") or 0
+        code = app(standalone_mode=False, prog_name="tinyserve") or 0
+        return _say("stopped.", code) if code == 130 else code
     except TinyserveError as problem:
         return _say(str(problem), 2)
     except (KeyboardInterrupt, typer.Abort):
