@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -78,13 +77,7 @@ def test_special_tokens(ours):
     assert ours.encode("hi") == ours.encode("hi", add_special_tokens=False), "the file asks for no BOS"
 
 
-def test_it_loads_quickly_and_without_heavy_libraries(ours):
-    files, times = resolve("smollm2"), []
-    for _ in range(5):
-        started = time.perf_counter()
-        load_tokenizer(files).encode("hi")
-        times.append(time.perf_counter() - started)
-    assert min(times) < 0.3
+def test_it_loads_without_heavy_libraries():
     code = ("import sys; from tinyserve.models.files import resolve; from tinyserve.text.tokenizer import load_tokenizer; "
             "load_tokenizer(resolve('smollm2')); print([m for m in ('torch', 'numba', 'transformers', 'jinja2') if m in sys.modules])")
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
