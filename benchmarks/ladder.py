@@ -33,6 +33,11 @@ def written(readme: str, measured: str) -> str:
     return f"{head}{BEGIN}\n{measured}\n{END}{rest.split(END)[1]}"
 
 
-if __name__ == "__main__":
+def update() -> None:
+    """Bring the README up to the records."""
     README.write_text(written(README.read_text(encoding="utf-8"), render()), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    update()
     print(render())

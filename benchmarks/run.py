@@ -1,10 +1,12 @@
 """Every CPU record of the project in one command: `.venv/bin/python benchmarks/run.py [--peers] [name ...]`.
 
 Nothing else should run meanwhile. With --peers, the peers whose environments are made (`tinyserve bench peers --make NAME`) are measured
-too. Records go to benchmarks/records; the last lines compare them with the targets.
+too. Records go to benchmarks/records, the README is brought up to them, and the last lines compare them with the targets.
 """
 
 import sys
+
+import ladder
 
 from tinyserve import LLM
 from tinyserve.bench import targets
@@ -28,6 +30,7 @@ def main(arguments: list[str]) -> None:
         print(name, record.save(), flush=True)
     if peers:
         print("peers", bench_peers(llm, fetch("smollm2")).save(), flush=True)
+    ladder.update()
     for line in targets.report():
         print(line)
 

@@ -1,9 +1,10 @@
 """pyproject.toml is the one list of dependencies; the conda files, Binder and the pins must say the same."""
 
+import ast
 import importlib.util
 import re
 import sys
-from importlib.metadata import distribution
+from importlib.metadata import distribution, packages_distributions
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 CONDA_NAMES = {"torch": "pytorch", "matplotlib": "matplotlib-base"}
 LEFT_TO_TORCH = {"nvidia-cuda-runtime", "nvidia-cuda-nvrtc", "nvidia-nvvm"}
+COME_WITH_OTHERS = {"llvmlite", "ipython", "pygments", "packaging"}  # with numba, jupyterlab, jupyterlab, pytest
 ONLY_PIP = {"ruff"}  # a developer's tool, not in the conda files
 
 
@@ -98,6 +100,28 @@ def test_everything_that_is_installed_is_pinned():
         extras = ["", *item.extras]
         left += [each for each in wanted if not each.marker or any(each.marker.evaluate({"extra": extra}) for extra in extras)]
     assert found - pins == {"tinyserve"}
+
+
+def imported(folder: str) -> set[str]:
+    """Top-level modules that the files of a folder import from outside it, tests' own helpers and the standard library left out."""
+    files = [file for file in (ROOT / folder).rglob("*.py") if "runners" not in file.parts]  # a peer's runner has its own environment
+    found: set[str] = set()
+    for node in (node for file in files for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))):
+        if isinstance(node, ast.Import):
+            found.update(alias.name.split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            found.add(node.module.split(".")[0])
+    return found - sys.stdlib_module_names - {file.stem for file in files} - {"tinyserve"}
+
+
+@pytest.mark.parametrize("folder", ["tinyserve", "tests", "benchmarks"])
+def test_every_import_is_declared(folder):
+    """A package that merely happens to be installed is missing from a clean environment."""
+    extras = PROJECT["optional-dependencies"]["dev"] if folder == "tests" else []
+    declared = {normal(Requirement(line).name) for line in [*PROJECT["dependencies"], *extras]} | COME_WITH_OTHERS
+    found = packages_distributions()
+    for module in imported(folder):
+        assert declared & {normal(name) for name in found.get(module, [module])}, f"{module} is imported but not declared"
 
 
 def test_binder_scripts_stop_at_errors_and_hand_over():
