@@ -25,7 +25,7 @@ from .vectors import I32, I64, call, op, pointer
 MAX_THREADS = 64
 _RELEASE = type(threading.Lock()).release
 _GENERATION, _YIELD, _SLEEP = 64, 128, 136
-_SPINS_BEFORE_YIELD = 64
+_SPINS_BEFORE_YIELD = 2048
 _YIELDS_BEFORE_SLEEP = 64
 _NAP = 50  # microseconds
 
