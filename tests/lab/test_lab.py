@@ -1,10 +1,9 @@
 """The lab's small tools: predictions, tables, records, pictures, sliders, live source."""
 
-import json
-
 import pytest
 
 import tinyserve.lab as lab
+from tinyserve.bench.records import Record
 from tinyserve.errors import CorruptCheckpoint, InvalidRequest
 from tinyserve.lab.race import Race
 
@@ -30,17 +29,17 @@ def test_a_race_compares_pair_by_pair():
 def test_sides_take_turns():
     order = []
     lab.race({"a": lambda: order.append("a"), "b": lambda: order.append("b")}, repeats=2)
-    assert order == ["a", "b", "a", "b", "a", "b"]
+    assert order == ["a", "b", "a", "b", "b", "a"]
 
 
 def test_a_record_is_shown_with_its_provenance_or_said_to_be_missing(tmp_path):
     assert "none recorded yet" in repr(lab.record("peers", tmp_path))
-    content = {"rows": [{"side": "us", "tok/s": 1.5}], "date": "2026-12-01", "commit": "0123456789ab", "machine": {"cpu": "a processor"}}
-    (tmp_path / "peers-1.json").write_text(json.dumps(content))
+    where = dict(date="2026-12-01T10:00:00", commit="0123456789ab", machine={"cpu": "a processor"})
+    Record("peers", [{"side": "us", "tok/s": 1.5}], {}, **where).save(tmp_path)
     shown = repr(lab.record("peers", tmp_path))
-    assert "1.5" in shown and "2026-12-01, a processor, commit 012345678" in shown
-    (tmp_path / "peers-2.json").write_text("{")
-    with pytest.raises(CorruptCheckpoint, match="peers-2.json"):
+    assert "1.5" in shown and "2026-12-01T10:00:00, a processor, commit 012345678" in shown
+    (tmp_path / "peers-3.json").write_text("{")
+    with pytest.raises(CorruptCheckpoint, match="peers-3.json"):
         lab.record("peers", tmp_path)
 
 

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import statistics
-import time
 from collections.abc import Callable, Mapping
 from typing import Optional
 
+from ..bench.protocol import interleave, ratio, seconds
 from .table import Table, table
 
 
 def race(sides: Mapping[str, Callable[[], object]], repeats: int = 5, unit: str = "ms", scale: float = 1e3,
          notes: Optional[Mapping[str, str]] = None) -> Race:
     """Time each side once to warm up, then `repeats` times in turn. The first side is the one that the others are compared with."""
-    times: dict[str, list[float]] = {name: [] for name in sides}
-    for function in sides.values():
-        function()
-    for _ in range(repeats):
-        for name, function in sides.items():
-            started = time.perf_counter()
-            function()
-            times[name].append(time.perf_counter() - started)
-    return Race(times, unit, scale, notes or {})
+    timed = {name: functools.partial(seconds, function) for name, function in sides.items()}
+    return Race(interleave(timed, repeats), unit, scale, notes or {})
 
 
 class Race:
@@ -36,8 +30,7 @@ class Race:
 
     def ratio(self, name: str) -> float:
         """How many times longer `name` takes than the first side: the median of the pairwise ratios."""
-        first = next(iter(self.times.values()))
-        return statistics.median(other / one for one, other in zip(first, self.times[name]))
+        return ratio(next(iter(self.times.values())), self.times[name])
 
     @property
     def table(self) -> Table:
