@@ -11,6 +11,7 @@ Memory: keys lie [head, block, D, position] so that 16 positions fill a vector, 
 """
 
 from . import memory, simd
+from .attention_direct import scores_of_row, weigh_row
 from .attention_tiles import SPLIT, TILE, load_keys, load_values, merge, scores_of_one, scores_of_two, softmax, weigh, weigh_two
 from .compiler import inline, kernel
 from .memory import load_f32, load_f32x16, load_i32, load_i64, store_f32, store_f32x16
@@ -46,6 +47,15 @@ def _one_split(a, scratch, s, head, row, rows, split, records, record_bytes):
     _, high_all = _visible(a, s, row + rows - 1)
     begin, end = max(first, low_all // TILE * TILE), min(first + SPLIT, high_all)
     tile_data, scores = scratch, scratch + TILE * padded * 4
+    if rows == 1 and d % 64 == 0 and load_i64(a + 144) % 16 == 0:
+        low = max(first, low_all)
+        scores_of_row(a, table, head, q + row * q_token + head * group * q_head, group, begin, end, scores + (begin - first) * 4)
+        for g in range(group):
+            m, total = softmax(scores + g * SPLIT * 4, low - first, end - first)
+            store_f32(records + g * record_bytes + padded * 4, m)
+            store_f32(records + g * record_bytes + padded * 4 + 4, total)
+        weigh_row(a, table, head, group, low, end, scores + (low - first) * 4, records, record_bytes)
+        return
     for tile in range(begin, end, TILE):
         load_keys(a, table, head, tile, min(TILE, end - tile), tile_data)
         for i in range(rows):

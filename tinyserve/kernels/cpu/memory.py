@@ -122,6 +122,11 @@ def load_i8x16(builder, address):
     return builder.sext(_load(builder, address, ir.VectorType(I8, 16), 1), i32x16.llvm)
 
 
+@op(f32x16, types.int64)
+def load_i8_f32x16(builder, address):
+    return builder.sitofp(_load(builder, address, ir.VectorType(I8, 16), 1), f32x16.llvm)
+
+
 @op(u8x64, types.int64)
 def load_u8x64(builder, address):
     return _load(builder, address, u8x64.llvm, 1)
