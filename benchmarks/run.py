@@ -14,10 +14,10 @@ from tinyserve.bench.latency import bench_latency
 from tinyserve.bench.peers.compare import bench_peers
 from tinyserve.bench.roofline import bench_roofline
 from tinyserve.bench.startup import bench_startup
-from tinyserve.bench.steps import bench_context, bench_steps
+from tinyserve.bench.steps import bench_context, bench_kv, bench_steps
 from tinyserve.models.catalog import fetch
 
-BENCHES = {"roofline": bench_roofline, "steps": bench_steps, "context": bench_context, "latency": bench_latency}
+BENCHES = {"roofline": bench_roofline, "steps": bench_steps, "context": bench_context, "kv": bench_kv, "latency": bench_latency}
 
 
 def main(arguments: list[str]) -> None:

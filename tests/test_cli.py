@@ -14,7 +14,7 @@ from tinyserve.cli import main
 
 ROOT = Path(__file__).parent.parent
 COMMANDS = ("doctor", "generate", "chat", "bench", "lab")
-BENCHES = ("latency", "roofline", "steps", "context", "startup", "peers", "targets")
+BENCHES = ("latency", "roofline", "steps", "context", "kv", "startup", "peers", "targets")
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,6 @@ __all__ = ["LLM", "CompletionOutput", "Logprob", "RequestMetrics", "RequestOutpu
 
 Message = Mapping[str, str]
 Params = Union[None, SamplingParams, Sequence[SamplingParams]]
-KV_DTYPES = ("auto", "float32", "float16")
 
 
 class LLM:
@@ -34,9 +33,10 @@ class LLM:
 
     model: "smollm2", a GGUF file, a Hugging Face folder or a hub id. dtype: "auto", "float32", "bfloat16", "int8" or "int4".
     device: "auto", "cpu", "reference" (plain torch); kernels: a ready kernel set in its place. max_model_len: longest prompt plus
-    answer in tokens; default the model's own, at most 32768. seed: makes runs repeat where a request names no seed of its own (None:
-    they differ). num_kv_blocks: cache blocks of `block_size` tokens; default four contexts (memory is touched only as it is used).
-    enforce_eager: call every op, never replay a recorded step. Raises the errors of `tinyserve.errors`.
+    answer in tokens; default the model's own, at most 32768. kv_cache_dtype: "auto" (float16), "float32", or "int8" (one scale a
+    token and head: half the bytes of float16, and slightly other logits). seed: makes runs repeat where a request names no seed of
+    its own (None: they differ). num_kv_blocks: cache blocks of `block_size` tokens; default four contexts (memory is touched only as
+    it is used). enforce_eager: call every op, never replay a recorded step. Raises the errors of `tinyserve.errors`.
     """
 
     def __init__(self, model: Union[str, Path] = "smollm2", *, dtype: str = "auto", device: str = "auto",
@@ -45,11 +45,11 @@ class LLM:
                  num_kv_blocks: Optional[int] = None, enforce_eager: bool = False, kernels: Any = None):
         _check_sizes(max_num_seqs=(max_num_seqs, 1), max_num_batched_tokens=(max_num_batched_tokens, 1), block_size=(block_size, 1),
                      num_kv_blocks=(2 if num_kv_blocks is None else num_kv_blocks, 2))
-        if kv_cache_dtype not in KV_DTYPES:
-            raise InvalidRequest(f"kv_cache_dtype {kv_cache_dtype!r} is not one of {', '.join(KV_DTYPES)}.")
         if block_size & (block_size - 1):
             raise InvalidRequest(f"block_size is {block_size}; it must be a power of two.")
         ops, files = select(device) if kernels is None else kernels, resolve(model)
+        if kv_cache_dtype not in ("auto", *ops.kv_dtypes):
+            raise InvalidRequest(f"kv_cache_dtype {kv_cache_dtype!r} is not one of auto, {', '.join(ops.kv_dtypes)}.")
         self.config: ModelConfig = read_config(files)
         self.max_model_len = _context(self.config, max_model_len)
         self.tokenizer: Tokenizer = load_tokenizer(files)

@@ -15,7 +15,8 @@ class KVStore:
     def __init__(self, ops: Any, *, layers: int, blocks: int, block_size: int, kv_heads: int, head_dim: int, dtype: str):
         self.block_size, self.blocks, self.dtype = block_size, blocks, dtype
         self.layers = [ops.new_cache(blocks, block_size, kv_heads, head_dim, dtype) for _ in range(layers)]
-        self.token_bytes = layers * 2 * kv_heads * head_dim * {"float32": 4, "float16": 2, "int8": 1}[dtype]
+        head_bytes = {"float32": 4 * head_dim, "float16": 2 * head_dim, "bfloat16": 2 * head_dim, "int8": head_dim + 4}[dtype]
+        self.token_bytes = layers * 2 * kv_heads * head_bytes
 
     def slots(self, tables: np.ndarray, owners: np.ndarray, positions: np.ndarray) -> np.ndarray:
         """Where the keys and values of tokens go: token t is at positions[t] of the sequence tables[owners[t]]; int32[T]."""

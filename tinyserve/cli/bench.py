@@ -57,6 +57,14 @@ def context(model: Model = "smollm2", dtype: Dtype = "auto", repeats: Repeats = 
 
 
 @bench.command()
+def kv(model: Model = "smollm2", dtype: Dtype = "auto", repeats: Repeats = 15, save: Save = False, as_json: Json = False) -> None:
+    """Attention of one token by the number format of the KV cache."""
+    from ..bench.steps import bench_kv
+
+    _show(bench_kv(load(model, dtype), repeats=repeats), save, as_json)
+
+
+@bench.command()
 def startup(model: Model = "smollm2", repeats: Repeats = 5, save: Save = False, as_json: Json = False) -> None:
     """A new process to its first token, its memory, and `import tinyserve`."""
     from ..bench.startup import bench_startup

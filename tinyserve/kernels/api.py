@@ -26,6 +26,7 @@ class KernelSet(Protocol):
     """One implementation of the op set, and the few things that a caller needs to feed it."""
 
     name: str
+    kv_dtypes: tuple[str, ...]  # what `new_cache` makes
 
     def embed(self, ids: Array, weight: Weight) -> Array:
         """ids[T] -> rows of weight [T, H] in float32."""
@@ -87,8 +88,9 @@ class KernelSet(Protocol):
         """A packed weight moved to where this kernel set can read it."""
 
     def new_cache(self, blocks: int, block_size: int, heads: int, head_dim: int, dtype: str) -> tuple[Array, Array]:
-        """Zeroed key and value caches [B,P,Hk,D] of one layer ('float32' or 'float16'), in the memory order that suits the
-        kernels: what is promised is the shape, not the strides."""
+        """Zeroed key and value caches [B,P,Hk,D] of one layer, in the memory order that suits the kernels: what is promised
+        is the shape, not the strides. dtype: one of `kv_dtypes`; in 'int8' each head of a slot is rounded to round(127 x / max|x|) and
+        the float32 scales lie beside the codes that the array shows."""
 
     def recorder(self) -> Optional[Recorder]:
         """How to record a step and replay it without Python in between, or None."""

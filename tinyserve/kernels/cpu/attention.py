@@ -7,12 +7,16 @@ No step looks at which other rows are in the batch, where a chunk began, or how 
 Few rows: the splits of one row are shared out over the threads and merged after a barrier (flash-decoding). Many rows: a
 thread takes a block of rows and one key/value head, and walks the splits itself (flash attention). The bits are the same.
 
-Memory: keys lie [head, block, D, position] so that 16 positions fill a vector, values [head, block, position, D].
+Memory: keys lie [head, block, D, position] so that 16 positions fill a vector, values [head, block, position, D]. In INT8 the
+codes of a head's block are followed by one float32 scale a position: score = (q . codes) * scale * key_scale before the
+softmax, and p * value_scale after its sum.
 """
 
 from . import memory, simd
 from .attention_direct import scores_of_row, weigh_row
-from .attention_tiles import SPLIT, TILE, load_keys, load_values, merge, scores_of_one, scores_of_two, softmax, weigh, weigh_two
+from .attention_tiles import (
+    SPLIT, TILE, load_keys, load_values, merge, scores_of_one, scores_of_two, softmax, times_scales, weigh, weigh_two,
+)
 from .compiler import inline, kernel
 from .memory import load_f32, load_f32x16, load_i32, load_i64, store_f32, store_f32x16
 from .simd import broadcast
@@ -30,6 +34,20 @@ def _visible(a, s, row):
     high = load_i32(load_i64(a + 104) + s * 4) - behind
     low = max(0, high - window) if window else 0
     return low, high
+
+
+@inline
+def _weights_of(a, table, head, first, begin, end, low, high, row):
+    """Scores of one query vector for the split at `first` -> weights of the values, in place; returns (maximum, sum).
+
+    Scores of the positions begin..end were computed, those of low..high count."""
+    int8, at = load_i64(a + 72) == 1, row + (begin - first) * 4
+    if int8:
+        times_scales(a, load_i64(a + 40), table, head, begin, end, at)
+    m, total = softmax(row, low - first, high - first)
+    if int8:
+        times_scales(a, load_i64(a + 48), table, head, begin, end, at)
+    return m, total
 
 
 @inline
@@ -51,7 +69,7 @@ def _one_split(a, scratch, s, head, row, rows, split, records, record_bytes):
         low = max(first, low_all)
         scores_of_row(a, table, head, q + row * q_token + head * group * q_head, group, begin, end, scores + (begin - first) * 4)
         for g in range(group):
-            m, total = softmax(scores + g * SPLIT * 4, low - first, end - first)
+            m, total = _weights_of(a, table, head, first, begin, end, low, end, scores + g * SPLIT * 4)
             store_f32(records + g * record_bytes + padded * 4, m)
             store_f32(records + g * record_bytes + padded * 4 + 4, total)
         weigh_row(a, table, head, group, low, end, scores + (low - first) * 4, records, record_bytes)
@@ -70,11 +88,11 @@ def _one_split(a, scratch, s, head, row, rows, split, records, record_bytes):
                     scores_of_one(at, tile_data, d, scale, to + (group - 1) * SPLIT * 4)
     for i in range(rows):
         low, high = _visible(a, s, row + i)
-        low, high = max(low - first, 0), min(high - first, SPLIT)
+        low, high = max(low, first), min(high, first + SPLIT)
         if low < high:
             for g in range(group):
                 record = records + (i * group + g) * record_bytes
-                m, total = softmax(scores + (i * group + g) * SPLIT * 4, low, high)
+                m, total = _weights_of(a, table, head, first, begin, end, low, high, scores + (i * group + g) * SPLIT * 4)
                 store_f32(record + padded * 4, m)
                 store_f32(record + padded * 4 + 4, total)
                 for j in range(0, padded, 16):

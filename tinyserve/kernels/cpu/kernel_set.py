@@ -12,7 +12,7 @@ from .dot import VARIANT
 from .program import Machine, touched_as_used
 from .team import Team, default_threads
 
-_KV_TYPES = {"float32": np.float32, "float16": np.float16}
+_KV_TYPES = {"float32": np.float32, "float16": np.float16, "int8": np.int8}
 _CHUNKS = 8  # chunks of work a thread, so that a slow core leaves little behind
 
 
@@ -43,6 +43,7 @@ class CpuKernels:
 
     name = "cpu"
     variant = VARIANT
+    kv_dtypes = tuple(_KV_TYPES)
 
     def __init__(self, threads: Optional[int] = None):
         self.threads = threads or default_threads()
@@ -61,14 +62,18 @@ class CpuKernels:
         return packed
 
     def new_cache(self, blocks: int, block_size: int, heads: int, head_dim: int, dtype: str) -> tuple[np.ndarray, np.ndarray]:
-        """Keys lie [Hk,B,D,P] and values [Hk,B,P,D], so that one head reads one stream; both are returned as [B,P,Hk,D] views."""
+        """Keys lie [Hk,B,D,P] and values [Hk,B,P,D], so that one head reads one stream; both are returned as [B,P,Hk,D] views.
+
+        INT8: a head's block is its codes, then P float32 scales that the view does not show."""
         if dtype not in _KV_TYPES:
             raise ValueError(f"KV dtype {dtype!r} is not one of {', '.join(_KV_TYPES)}.")
         if block_size < 1 or block_size & (block_size - 1):
             raise ValueError(f"block size {block_size} is not a power of two.")
-        keys = touched_as_used((heads, blocks, head_dim, block_size), _KV_TYPES[dtype])
-        values = touched_as_used((heads, blocks, block_size, head_dim), _KV_TYPES[dtype])
-        return keys.transpose(1, 3, 0, 2), values.transpose(1, 2, 0, 3)
+        size = head_dim * block_size
+        keys, values = (touched_as_used((heads, blocks, size + _scale_bytes(dtype, block_size)), _KV_TYPES[dtype])[:, :, :size]
+                        for _ in range(2))
+        return (keys.reshape(heads, blocks, head_dim, block_size).transpose(1, 3, 0, 2),
+                values.reshape(heads, blocks, block_size, head_dim).transpose(1, 2, 0, 3))
 
     def recorder(self) -> Machine:
         return self._machine
@@ -234,11 +239,17 @@ class CpuKernels:
         return y
 
 
+def _scale_bytes(dtype: str, block_size: int) -> int:
+    """Bytes behind the elements of a head's block."""
+    return 4 * block_size if dtype == "int8" else 0
+
+
 def _cache_arguments(keys: np.ndarray, values: np.ndarray) -> tuple[Any, ...]:
-    """The two caches, bytes a block and a head, bytes an element; refuses any memory order but `new_cache`'s."""
+    """The two caches, bytes a block and a head, bytes an element (1 means INT8); refuses any memory order but `new_cache`'s."""
     blocks, p, heads, d = keys.shape
     size = keys.itemsize
-    block, head = d * p * size, blocks * d * p * size
+    block = d * p * size + _scale_bytes(keys.dtype.name, p)
+    head = blocks * block
     if values.shape != keys.shape or keys.strides != (block, size, head, p * size) or values.strides != (block, d * size, head, size):
         raise ValueError("the caches are not from this kernel set's new_cache.")
     return keys, values, block, head, size

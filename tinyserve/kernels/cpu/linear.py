@@ -35,7 +35,7 @@ def quantize_row(x, codes, scales, groups, stride):
         # 0 * x is NaN where x is not finite: a bad activation must reach the output, not be rounded away.
         poison = simd.sum_lanes(simd.add(mul(a, zero), mul(b, zero)))
         inverse = broadcast(simd.f32(127) / largest if largest > simd.f32(1e-36) else simd.f32(0))  # 127 / 1e-37 is inf
-        low, high = simd.to_i32(_rounded(mul(a, inverse))), simd.to_i32(_rounded(mul(b, inverse)))
+        low, high = simd.to_i32(rounded(mul(a, inverse))), simd.to_i32(rounded(mul(b, inverse)))
         memory.store_as_i8x16(codes, low)
         memory.store_as_i8x16(codes + 16, high)
         scale = largest / simd.f32(127) + poison
@@ -48,7 +48,7 @@ def quantize_row(x, codes, scales, groups, stride):
 
 
 @inline
-def _rounded(v):
+def rounded(v):
     """To the nearest integer, ties to even, within -127..127 (adding 1.5 * 2^23 leaves no bits for a fraction)."""
     magic = broadcast(simd.f32(12582912))
     v = simd.sub(simd.add(v, magic), magic)

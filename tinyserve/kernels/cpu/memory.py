@@ -44,6 +44,11 @@ def load_f16(builder, address):
 
 
 @op(types.float32, types.int64)
+def load_i8_f32(builder, address):
+    return builder.sitofp(_load(builder, address, I8, 1), F32)
+
+
+@op(types.float32, types.int64)
 def load_bf16(builder, address):
     bits = builder.shl(builder.zext(_load(builder, address, ir.IntType(16), 2), I32), I32(16))
     return builder.bitcast(bits, F32)
@@ -57,6 +62,11 @@ def store_f32(builder, address, value):
 @op(types.void, types.int64, types.float32)
 def store_f16(builder, address, value):
     builder.store(narrow(builder, value), pointer(builder, address, F16), align=2)
+
+
+@op(types.void, types.int64, types.int32)
+def store_i8(builder, address, value):
+    builder.store(builder.trunc(value, I8), pointer(builder, address, I8), align=1)
 
 
 @op(types.void, types.int64, types.int32)

@@ -22,7 +22,6 @@ from .linear.packing import PackedWeight, pack
 from .memory import SimulatedMemory, TorchMemory
 from .sampling import sample
 
-CACHE_FORMS = ("float32", "float16", "bfloat16", "int8")
 MATVEC_TOKENS = 8
 BLOCK = 128
 
@@ -46,6 +45,7 @@ class CudaKernels:
     ("float32", "float16", "bfloat16"). Rows must be multiples of 8 wide, quantized weights of 32; heads 16, 32, 64, 128 or 256."""
 
     threads = 1
+    kv_dtypes = ("float32", "float16", "bfloat16", "int8")
 
     def __init__(self, memory: Any, activations: str = "float32"):
         self.memory, self.activations, self.name = memory, activations, memory.name
@@ -75,7 +75,7 @@ class CudaKernels:
         return replace(mine, codes=self.array(mine.codes), scales=self.array(mine.scales), order=order)
 
     def new_cache(self, blocks: int, block_size: int, heads: int, head_dim: int, dtype: str) -> tuple[Any, Any]:
-        refuse(dtype not in CACHE_FORMS, f"KV dtype {dtype!r} is not one of {', '.join(CACHE_FORMS)}.")
+        refuse(dtype not in self.kv_dtypes, f"KV dtype {dtype!r} is not one of {', '.join(self.kv_dtypes)}.")
         refuse(block_size < 1 or block_size & (block_size - 1), f"block size {block_size} is not a power of two.")
         if dtype == "int8":
             buffers = [self.memory.zeros((blocks, block_size, row_bytes(heads, head_dim)), dtype) for _ in range(2)]
@@ -208,7 +208,7 @@ class CudaKernels:
         blocks, size, heads, head_dim = key_cache.shape
         check_indices(self.memory, "slots", slots, blocks * size)
         refuse(tuple(k.shape[1:]) != (heads, head_dim), f"k has heads {tuple(k.shape[1:])}; the cache has {(heads, head_dim)}.")
-        cache_form = check_rows(self.memory, "key_cache", key_cache, CACHE_FORMS)
+        cache_form = check_rows(self.memory, "key_cache", key_cache, self.kv_dtypes)
         kernel = store_kv_int8(form, heads, head_dim) if cache_form == "int8" else elementwise.store_kv(form, cache_form)
         flat = [array.reshape(len(slots), -1) for array in (k, v)] + [slots]
         self._launch(kernel, len(slots) * heads * head_dim // 8, *flat, self._slots(key_cache), self._slots(value_cache))

@@ -19,6 +19,7 @@ class ReferenceKernels:
     """
 
     name = "reference"
+    kv_dtypes = tuple(_KV_TYPES)
 
     embed = staticmethod(rowwise.embed)
     rms_norm = staticmethod(rowwise.rms_norm)
