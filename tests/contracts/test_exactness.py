@@ -69,7 +69,7 @@ def test_chunks(decoder, dtype, chunk):
     assert answers(decoder(dtype), requests, budget=chunk)["0"] == answers(decoder(dtype), {"0": requests["0"]})["0"]
 
 
-@pytest.mark.parametrize("kv", ["float16", "float32"])
+@pytest.mark.parametrize("kv", ["float16", "float32", "int8"])
 @pytest.mark.parametrize("block_size", [1, 4, 64])
 def test_block_size(decoder, block_size, kv):
     request = {"x": (prompts(1)[0] * 3, params(0, 0.6))}

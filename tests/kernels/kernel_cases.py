@@ -96,12 +96,19 @@ def paged(ops: Any, sequences: list[tuple[np.ndarray, np.ndarray, np.ndarray]], 
     order = 1 + np.random.default_rng(seed).permutation(sum(needed)).astype(np.int32)
     tables = np.zeros((len(sequences), max(needed) + 1), np.int32)
     keys, values = ops.new_cache(sum(needed) + 1, block_size, heads, d, dtype)
-    keys[:], values[:] = np.nan, np.nan
+    if dtype == "int8":  # the scales are not in the view
+        nothing = np.full((sum(needed) + 1) * block_size, np.nan, np.float32)[:, None, None].repeat(heads, 1).repeat(d, 2)
+        ops.store_kv(nothing, nothing, np.arange(len(nothing), dtype=np.int32), keys, values)
+    else:
+        keys[:], values[:] = np.nan, np.nan
     for s, (q, k, v) in enumerate(sequences):
         tables[s, : needed[s]], order = order[: needed[s]], order[needed[s] :]
         at = np.arange(max(0, lengths[s] - len(q) - window + 1) if window else 0, lengths[s])
-        where = tables[s, at // block_size], at % block_size
-        keys[where], values[where] = k[at], v[at]
+        blocks = tables[s, at // block_size]
+        if dtype == "int8":
+            ops.store_kv(k[at], v[at], blocks * block_size + (at % block_size).astype(np.int32), keys, values)
+        else:
+            keys[blocks, at % block_size], values[blocks, at % block_size] = k[at], v[at]
     starts = np.concatenate([[0], np.cumsum([len(q) for q, _, _ in sequences])]).astype(np.int32)
     q = np.concatenate([q for q, _, _ in sequences])
     return Paged(q, keys, values, tables, starts, np.array(lengths, np.int32))

@@ -94,7 +94,7 @@ LONG = sequence(600, 600, 4, 2, 16, seed=11)
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.integers(1, 599), max_size=6, unique=True), any_threads, st.sampled_from((1, 4, 16, 64)),
-       st.sampled_from(((0, "float32"), (0, "float16"), (70, "float32"))))
+       st.sampled_from(((0, "float32"), (0, "float16"), (70, "float32"), (0, "int8"), (70, "int8"))))
 def test_attention_over_any_chunks(cuts, threads, block_size, kind):
     window, dtype = kind
     edges = [0, *sorted(cuts), 600]
@@ -102,13 +102,19 @@ def test_attention_over_any_chunks(cuts, threads, block_size, kind):
     equal(np.concatenate(chunks), attend([LONG], 16, 1, dtype, window)[0])
 
 
+WIDE = sequence(600, 600, 6, 2, 64, seed=12)  # of this head size, a row by itself is read straight from the cache
+
+
+@pytest.mark.parametrize("prompt", (LONG, WIDE), ids=("D16", "D64"))
+@pytest.mark.parametrize("dtype", ("float32", "float16", "int8"))
 @pytest.mark.parametrize("window", (0, 100))
-def test_decode_is_prefill(window):
-    whole = attend([LONG], window=window)[0]
-    for p in (0, 1, 15, 16, 63, 64, 254, 255, 256, 257, 511, 512, 599):
-        equal(attend([tail(LONG, p, p + 1)], 4, 2, window=window)[0], whole[p : p + 1])
+def test_decode_is_prefill(window, dtype, prompt):
+    whole = attend([prompt], dtype=dtype, window=window)[0]
+    for block_size in (4, 32):
+        for p in (0, 1, 15, 16, 63, 64, 254, 255, 256, 257, 511, 512, 599):
+            equal(attend([tail(prompt, p, p + 1)], block_size, 2, dtype, window)[0], whole[p : p + 1])
     for rows in range(1, 40):  # across the number of rows where the way of sharing out changes
-        equal(attend([tail(LONG, 590 - rows, 590)], 16, 3, window=window)[0], whole[590 - rows : 590])
+        equal(attend([tail(prompt, 590 - rows, 590)], 16, 3, dtype, window)[0], whole[590 - rows : 590])
 
 
 @settings(max_examples=25, deadline=None)

@@ -187,6 +187,37 @@ def test_store_kv(ops, p, dtype):
         np.testing.assert_array_equal(got, want.numpy())
 
 
+def as_int8(x: np.ndarray) -> np.ndarray:
+    """x[T,Hk,D] as an INT8 cache holds it: codes round(127 x / max|x|) of a head, times max|x| / 127."""
+    largest = np.abs(x).max(-1, keepdims=True)
+    codes = np.rint(x * (np.float32(127) / np.where(largest > 0, largest, np.float32(1))))
+    return codes * (largest / np.float32(127))
+
+
+def test_store_kv_int8_by_hand(ops):
+    k = np.array([[[127, -63.4, 0.5, 2.5], [0, 0, 0, 0]], [[1, -2, 0.25, 0], [np.inf, 1, 1, 1]]], np.float32)
+    keys, values = ops.new_cache(2, 2, 2, 4, "int8")
+    ops.store_kv(k, 2 * k, ints(3, 0), keys, values)
+    codes = [[127, -63, 0, 2], [0, 0, 0, 0]], [64, -127, 16, 0]  # halves go to the even code
+    for cache in (keys, values):
+        np.testing.assert_array_equal(cache[1, 1], codes[0])
+        np.testing.assert_array_equal(cache[0, 0, 0], codes[1])
+        assert not cache[0, 1].any() and not cache[1, 0].any()
+
+
+@pytest.mark.parametrize("block_size", (1, 4, 16, 32))
+@pytest.mark.parametrize("heads, kv_heads, d", ((1, 1, 4), (3, 1, 64), (8, 2, 64), (6, 2, 16), (8, 1, 80)))
+@pytest.mark.parametrize("window", (0, 50))
+def test_attention_int8(ops, block_size, heads, kv_heads, d, window):
+    shapes = [(1, 1), (3, 3), (1, 40), (5, 70), (1, 300)]
+    for extra in ([], [(50, 61)]):
+        sequences = [sequence(r, n, heads, kv_heads, d, seed=i) for i, (r, n) in enumerate(shapes + extra)]
+        got = ops.attention(*paged(ops, sequences, block_size, "int8", window).arguments(), 0.2, window)
+        rounded = paged(ops, [(q, as_int8(k), as_int8(v)) for q, k, v in sequences], block_size, window=window)
+        agree("attention", got, ORACLE.attention(*rounded.tensors(), 0.2, window))
+        assert np.isfinite(got).all()
+
+
 def attention_agrees(ops, sequences, block_size, dtype="float32", window=0, scale=0.2, label="attention"):
     case = paged(ops, sequences, block_size, dtype, window)
     got = ops.attention(*case.arguments(), scale, window)
@@ -234,12 +265,13 @@ def test_a_sequence_without_rows_is_passed_over(ops):
     attention_agrees(ops, [sequence(r * 20, n * 20, 2, 1, 16, seed=i) for i, (r, n) in enumerate(shapes)], 4)
 
 
-@pytest.mark.parametrize("rows", (3, 30))
+@pytest.mark.parametrize("dtype", ("float32", "int8"))
+@pytest.mark.parametrize("rows", (1, 3, 30))
 @pytest.mark.parametrize("which", (0, 1))
-def test_a_bad_key_or_value_harms_only_who_sees_it(ops, rows, which):
-    sequences = [sequence(rows, 300, 4, 2, 16), sequence(rows, 50, 4, 2, 16, seed=5)]
+def test_a_bad_key_or_value_harms_only_who_sees_it(ops, rows, which, dtype):
+    sequences = [sequence(rows, 300, 4, 2, 64), sequence(rows, 50, 4, 2, 64, seed=5)]
     sequences[0][1 + which][299, 1] = np.nan  # the last position, key/value head 1 (query heads 2 and 3)
-    case = paged(ops, sequences, 16)
+    case = paged(ops, sequences, 16, dtype)
     bad = np.isnan(ops.attention(*case.arguments(), 0.25)).any(-1)
     assert bad[rows - 1].tolist() == [False, False, True, True] and bad.sum() == 2
 
