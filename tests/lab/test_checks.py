@@ -4,10 +4,18 @@ import numpy as np
 import pytest
 import torch
 
-from tinyserve.lab.checks import ch00, ch01, ch02
+from tinyserve.kernels.cuda import simulate
+from tinyserve.lab.checks import ch00, ch01, ch02, ch04
+
+simulate()
+from numba import cuda, float32  # noqa: E402
+
+from tinyserve.kernels.cuda.attention.one_warp import LOG2_E, paged_one_warp  # noqa: E402
+from tinyserve.kernels.cuda.warp import exp2, warp_sum  # noqa: E402
 
 EXERCISES = [(ch00, name) for name in ("tpot", "decode_bound", "price")] + [
-    (ch01, name) for name in ("greedy", "itl", "intensity", "ids_of")] + [(ch02, name) for name in ("kv_bytes", "store", "attend")]
+    (ch01, name) for name in ("greedy", "itl", "intensity", "ids_of")] + [
+    (ch02, name) for name in ("kv_bytes", "store", "attend")] + [(ch04, name) for name in ("online_step", "merge", "dequantize")]
 IDS = [f"{module.__name__[-4:]}.{name}" for module, name in EXERCISES]
 
 
@@ -137,7 +145,48 @@ def attend_ignores_the_table(q, keys, values, tables, starts, lengths, scale, wi
     return ch02.reference_attend(q, keys, values, straight, starts, lengths, scale)
 
 
+def step_forgets_to_rescale(state, score, value):
+    m, total, a = state
+    higher = max(m, score)
+    weight = np.exp(score - higher)
+    return higher, total + weight, a + weight * value
+
+
+def step_rescales_the_sum_only(state, score, value):
+    new = ch04.reference_online_step(state, score, value)
+    return new[0], new[1], state[2] + np.exp(score - new[0]) * value
+
+
+def step_without_a_maximum(state, score, value):
+    return max(state[0], score), state[1] + np.exp(score), state[2] + np.exp(score) * value
+
+
+def merge_adds(one, other):
+    return max(one[0], other[0]), one[1] + other[1], one[2] + other[2]
+
+
+def merge_takes_means(one, other):
+    return max(one[0], other[0]), 2.0, one[2] / one[1] + other[2] / other[1]
+
+
+def merge_of_nothing_is_nan(one, other):
+    m = max(one[0], other[0])
+    e, f = np.exp(one[0] - m), np.exp(other[0] - m)
+    return m, one[1] * e + other[1] * f, one[2] * e + other[2] * f
+
+
+def nibbles_in_order(word, scale, minimum):
+    return [scale * (word >> 4 * i & 15) + minimum for i in range(8)]
+
+
+def zero_point_off_by_one(word, scale, minimum):
+    return [w + scale for w in ch04.reference_dequantize(word, scale, minimum)]
+
+
 PLANTED = [
+    (ch04.online_step, step_forgets_to_rescale), (ch04.online_step, step_rescales_the_sum_only),
+    (ch04.online_step, step_without_a_maximum), (ch04.merge, merge_adds), (ch04.merge, merge_takes_means),
+    (ch04.merge, merge_of_nothing_is_nan), (ch04.dequantize, nibbles_in_order), (ch04.dequantize, zero_point_off_by_one),
     (ch00.tpot, tpot_counts_the_first), (ch00.decode_bound, bound_forgets_the_batch), (ch00.price, price_by_the_minute),
     (ch01.greedy, greedy_takes_the_last), (ch01.itl, itl_counts_the_first), (ch01.intensity, intensity_in_bits),
     (ch01.ids_of, ids_take_the_first_that_fits), (ch02.kv_bytes, kv_bytes_counts_query_heads), (ch02.kv_bytes, kv_bytes_forgets_values),
@@ -150,3 +199,79 @@ PLANTED = [
 def test_a_planted_wrong_version_is_caught(check, wrong):
     verdict = check(wrong)
     assert not verdict.passed and verdict.message
+
+
+@cuda.jit
+def empty_kernel(q, key_cache, value_cache, table, context, scale, out):
+    pass
+
+
+@cuda.jit
+def no_rescale(q, key_cache, value_cache, table, context, scale, out):
+    lane, size = cuda.threadIdx.x, key_cache.shape[1]
+    query, top, total, result = q[lane] * scale * float32(LOG2_E), float32(-3.0e38), float32(0), float32(0)
+    for p in range(context):
+        block = table[p // size]
+        score = warp_sum(query * key_cache[block, p % size, lane])
+        top = max(top, score)
+        total, result = total + exp2(score - top), result + exp2(score - top) * value_cache[block, p % size, lane]
+    out[lane] = result / total
+
+
+@cuda.jit
+def a_block_too_many(q, key_cache, value_cache, table, context, scale, out):
+    size = key_cache.shape[1]
+    _walk(q, key_cache, value_cache, table, (context + size) // size * size, scale, out)
+
+
+@cuda.jit
+def ignores_the_table(q, key_cache, value_cache, table, context, scale, out):
+    lane, size = cuda.threadIdx.x, key_cache.shape[1]
+    query, top, total, result = q[lane] * scale * float32(LOG2_E), float32(-3.0e38), float32(0), float32(0)
+    for p in range(context):
+        score = warp_sum(query * key_cache[1 + p // size, p % size, lane])
+        higher = max(top, score)
+        total = total * exp2(top - higher) + exp2(score - higher)
+        result = result * exp2(top - higher) + exp2(score - higher) * value_cache[1 + p // size, p % size, lane]
+        top = higher
+    out[lane] = result / total
+
+
+@cuda.jit(device=True)
+def _walk(q, key_cache, value_cache, table, context, scale, out):
+    lane, size = cuda.threadIdx.x, key_cache.shape[1]
+    query, top, total, result = q[lane] * scale * float32(LOG2_E), float32(-3.0e38), float32(0), float32(0)
+    for p in range(context):
+        block = table[p // size]
+        score = warp_sum(query * key_cache[block, p % size, lane])
+        higher = max(top, score)
+        total = total * exp2(top - higher) + exp2(score - higher)
+        result = result * exp2(top - higher) + exp2(score - higher) * value_cache[block, p % size, lane]
+        top = higher
+    out[lane] = result / total
+
+
+@cuda.jit
+def reads_everything_twice(q, key_cache, value_cache, table, context, scale, out):
+    _walk(q, key_cache, value_cache, table, context, scale, out)
+    _walk(q, key_cache, value_cache, table, context, scale, out)
+
+
+@cuda.jit
+def every_lane_writes_all(q, key_cache, value_cache, table, context, scale, out):
+    _walk(q, key_cache, value_cache, table, context, scale, out)
+    out[0] = out[cuda.threadIdx.x] if cuda.threadIdx.x == 0 else out[0]
+
+
+@pytest.mark.parametrize("wrong, words", [
+    (stub, "put @cuda.jit"), (empty_kernel, "never written"), (no_rescale, "elements are wrong"), (a_block_too_many, "context"),
+    (ignores_the_table, "elements are wrong"), (reads_everything_twice, "at most"), (every_lane_writes_all, "no barrier between"),
+], ids=lambda thing: getattr(thing, "__name__", ""))
+def test_a_wrong_decode_kernel_is_refused_with_the_reason(wrong, words):
+    verdict = ch04.paged_decode(wrong)
+    assert not verdict.passed and words in verdict.message and verdict.use is paged_one_warp, verdict
+
+
+def test_a_right_decode_kernel_passes():
+    verdict = ch04.paged_decode(paged_one_warp)
+    assert verdict.passed and verdict.use is paged_one_warp, verdict

@@ -47,11 +47,21 @@ def test_pictures_are_small_and_say_what_they_show():
     pictures = [lab.figures.request_timeline([0.1, 0.2, 0.3]), lab.figures.weight_bytes({"a": 1e6, "b": 2e6}),
                 lab.figures.token_pieces(["a", " b"], [1, 2]), lab.figures.pass_cost([1, 2], [0.1, 0.2]),
                 lab.figures.roofline(1e9, 1e11, {"x": (2.0, 1e9)}), lab.figures.cache_memory([0, 10], {"x": 100.0}, 500.0),
-                lab.figures.cache_layout(10), lab.figures.cost_without_cache([1, 2], [0.1, 0.2], [0.1, 0.1])]
+                lab.figures.cache_layout(10), lab.figures.cost_without_cache([1, 2], [0.1, 0.2], [0.1, 0.1]),
+                lab.figures.running_softmax([1.0, 2.0], 1), lab.figures.tile_walk(3),
+                lab.figures.attention_bytes([1, 2], {"x": [1e6, 2e6]}), lab.figures.split_schedule(4), lab.figures.nibble_word(0x12345678)]
     for picture in pictures:
         data, metadata = picture._repr_mimebundle_()
         assert len(data["image/png"]) < 100_000 * 4 / 3
         assert len(metadata["image/png"]["alt"]) > 20
+
+
+def test_pictures_of_attention_tell_values_worked_out_by_hand():
+    assert "m = 2   l = 1.000 × 0.368 + 1.000 = 1.368" in lab.figures.running_softmax([1.0, 2.0], 2).alt
+    assert "Tile 3 of 3: queries 1 against keys 1" in lab.figures.tile_walk(9, rows=2, keys=2).alt
+    assert "done after 100 keys' time, merge included; 68%" in lab.figures.split_schedule(1, 68, groups=1, processors=1).alt
+    assert "done after 166 keys'" in lab.figures.split_schedule(2, 4, groups=1, processors=2).alt  # 32 + 2 for a part, 128 + 2 * 2 to merge
+    assert "1 for column 0, 0 for column 1, 0 for column 2, 0 for column 3, 2 for column 4" in lab.figures.nibble_word(0x21).alt
 
 
 def test_the_layout_follows_the_block_table():

@@ -8,6 +8,7 @@ from tinyserve.kernels.cuda.attention.decode import first_seen, paged_decode
 from tinyserve.kernels.cuda.attention.flash import flash_prefill
 from tinyserve.kernels.cuda.attention.merge import merge_splits
 from tinyserve.kernels.cuda.attention.naive import attention_naive
+from tinyserve.kernels.cuda.attention.one_warp import paged_one_warp
 from tinyserve.kernels.cuda.attention.online import attention_online
 from tinyserve.kernels.cuda.elements import FORMATS
 from tinyserve.kernels.cuda.header import ceil
@@ -219,6 +220,19 @@ def test_the_plain_forms(kind, rows, keys):
     np.testing.assert_allclose(out, weights / weights.sum(1, keepdims=True) @ v, **TOLERANCE["float32"])
     pairs = sum(keys - rows + i + 1 for i in range(rows))
     assert_header(kernel, traffic, pairs=pairs, D=64, T=rows)
+
+
+@pytest.mark.parametrize("context, size", [(1, 4), (13, 4), (6, 1), (9, 16)])
+def test_one_warp_over_a_block_table(context, size):
+    table = 1 + RNG.permutation(context + 2)[:ceil(context, size) + 1].astype(np.int32)
+    caches = [poisoned(context + 4, size, 32) for _ in range(2)]
+    where = table[np.arange(context) // size], np.arange(context) % size
+    q, k, v, out = normal(32), normal(context, 32), normal(context, 32), poisoned(32)
+    caches[0][where], caches[1][where] = k, v
+    traffic = counted(paged_one_warp, (1, 32), q, *caches, table, np.int32(context), np.float32(0.3), out)
+    weights = np.exp((scores := k.astype(np.float64) @ q * 0.3) - scores.max())
+    np.testing.assert_allclose(out, weights / weights.sum() @ v, **TOLERANCE["float32"])
+    assert_header(paged_one_warp, traffic, context=context)
 
 
 def test_naive_attention_has_no_races():

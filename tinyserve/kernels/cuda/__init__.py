@@ -7,3 +7,7 @@ Read in this order: `ladder/` (first kernels, each a step faster than the last) 
 (the op set). `simulator/` runs them without a GPU and counts, checks and records; `header.py` holds their headers to the counts;
 `report.py` compiles them for real and lists registers, spills and instructions.
 """
+
+from .mode import WrongMode, simulate, simulated
+
+__all__ = ["WrongMode", "simulate", "simulated"]

@@ -119,6 +119,7 @@ _PAGED = ("int32[:,::1]", _I1, _I1, "float32", "int32")
 ATTENTION = (
     Build("attention.naive", "attention_naive", (M, M, M, "float32", M, M), 32, (SHUFFLE,)),
     Build("attention.online", "attention_online", (M, M, M, "float32", M), 32, (SHUFFLE,), (128,)),
+    Build("attention.one_warp", "paged_one_warp", (V, _F3, _F3, _I1, "int32", "float32", V), 32, (SHUFFLE,)),
     *(Build("attention.decode", "paged_decode", (_ROWS[form], _ROWS[kept], _ROWS[kept], *_PAGED, "int32", _F4, _F4), 128,
             (WIDE_LOAD, SHUFFLE), (form, kept, dim, group, 16, 256))
       for form, kept, dim, group in (("float32", "float32", 64, 3), ("float32", "float16", 64, 3), ("float16", "float16", 64, 3),

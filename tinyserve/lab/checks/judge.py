@@ -32,7 +32,8 @@ def judge(name: str, mine: Callable, reference: Callable, cases: Iterable[Callab
     for case in cases:
         count += 1
         try:
-            case(mine)
+            with np.errstate(all="ignore"):
+                case(mine)
         except Wrong as problem:
             return Verdict(name, False, str(problem), reference)
         except Exception as problem:  # the learner's own code may fail in any way, and that is the answer
