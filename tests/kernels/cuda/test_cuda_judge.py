@@ -71,13 +71,26 @@ def test_a_result_that_depends_on_the_order_is_refused():
     assert "order in which threads run" in finding
 
 
+@cuda.jit
+def count_and_spoil(x, counts):
+    cuda.atomic.add(counts, 0, 1000001)
+    x[cuda.threadIdx.x] = 0
+
+
+def test_integers_are_compared_exactly_outputs_may_start_anywhere_and_inputs_stay():
+    x, counts = np.ones(32, np.float32), np.zeros(1, np.int32)
+    findings = judge(count_and_spoil, (1, 32), (x, counts), {1: np.array([32_000_000])}, initial={1: np.zeros(1)})
+    assert "is 32000032, it should be 32000000" in findings[0] and "Argument 0 is an input, and it was changed." in findings[1]
+    assert not judge(transpose.transpose_naive, LAUNCH, (X, np.zeros((32, 32), np.float32)), {1: X.T}, initial={1: X})
+
+
 def run(code):
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
 
 
 def test_simulating_in_a_process_that_compiles_is_refused():
     pytest.importorskip("numba_cuda")
-    done = run("import numba.cuda.dispatcher\nfrom tinyserve.kernels.cuda.mode import simulate\nsimulate()")
+    done = run("import numba.cuda.dispatcher\nfrom tinyserve.kernels.cuda import simulate\nsimulate()")
     assert "WrongMode" in done.stderr and "start" in done.stderr.lower() or "new one" in done.stderr
 
 

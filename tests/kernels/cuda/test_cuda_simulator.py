@@ -193,6 +193,25 @@ def test_steps_show_shared_memory_at_each_barrier():
     assert [list(step.shared.values())[0][5] for step in recorder.steps] == [5, 6, 5, 6]
 
 
+@cuda.jit
+def first_warp_is_late(out):
+    thread = cuda.threadIdx.x
+    if thread < 32:
+        out[thread] = warp.shfl_xor(thread, 1)
+    if thread < 64:
+        cuda.syncthreads()
+
+
+def test_steps_show_where_every_thread_waits():
+    with record_steps() as recorder:
+        first_warp_is_late[1, 64](np.zeros(64, np.int32))
+    shuffle, barrier = recorder.steps
+    first, line = shuffle.line.split(":")[0], int(shuffle.line.split(":")[1])
+    assert shuffle.threads == tuple(range(32)) and barrier.threads == tuple(range(64))
+    assert shuffle.waits == (f"shfl_xor {first}:{line}",) * 32 + (f"syncthreads {first}:{line + 2}",) * 32
+    assert barrier.waits == (f"syncthreads {first}:{line + 2}",) * 64
+
+
 def test_another_order_of_lanes_shows_what_depends_on_it():
     def results(kernel, *extra):
         out = [np.zeros(64, np.float32) for _ in range(3)]

@@ -248,7 +248,7 @@ class CudaKernels:
 
 
 def simulated_kernels(activations: str = "float32") -> CudaKernels:
-    """The op set in the simulator, on NumPy arrays; call `mode.simulate()` first."""
+    """The op set in the simulator, on NumPy arrays; call `kernels.cuda.simulate()` first."""
     return CudaKernels(SimulatedMemory(), activations)
 
 

@@ -8,7 +8,7 @@ Importing it makes Numba's CUDA simulator run on these lanes. `count_traffic()` 
 from ..mode import WrongMode, simulated
 
 if not simulated():
-    raise WrongMode("The simulator's tools need the simulator: call tinyserve.kernels.cuda.mode.simulate() before this import.")
+    raise WrongMode("The simulator's tools need the simulator: call tinyserve.kernels.cuda.simulate() before this import.")
 
 from .device import install  # noqa: E402
 from .judge import judge  # noqa: E402

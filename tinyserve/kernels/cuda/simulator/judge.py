@@ -15,21 +15,28 @@ from .traffic import count_traffic
 
 
 def judge(kernel: Any, launch: tuple, arguments: Sequence[Any], expected: Mapping[int, np.ndarray], *, rtol: float = 1e-5,
-          atol: float = 1e-6, limits: Mapping[str, int] | None = None) -> list[str]:
+          atol: float = 1e-6, limits: Mapping[str, int] | None = None, initial: Mapping[int, np.ndarray] | None = None) -> list[str]:
     """What is wrong with `kernel[launch](*arguments)`, as sentences; an empty list if nothing is.
 
-    expected: {position of an output among the arguments: what it must hold}; outputs are poisoned first. limits: the most that each
-    count of `Traffic` may be, e.g. {"global_reads": 64, "bank_conflicts": 0}.
+    expected: {position of an output among the arguments: what it must hold}, integers exactly; outputs are poisoned first, or hold
+    what `initial` gives for them; every other array must stay as it is. limits: the most that each count of `Traffic` may be, e.g.
+    {"global_reads": 64, "bank_conflicts": 0}.
     """
+    before = {place: argument.copy() for place, argument in enumerate(arguments) if isinstance(argument, np.ndarray)}
+
     def run() -> None:
         for place in expected:
             arguments[place].reshape(-1).view(np.uint8).fill(POISON)
+            if initial and place in initial:
+                arguments[place][...] = initial[place]
         kernel[launch](*arguments)
 
     try:
         with count_traffic() as counter, find_races() as found:
             run()
         findings = _values(arguments, expected, rtol, atol)
+        findings += [f"Argument {place} is an input, and it was changed." for place, held in before.items()
+                     if place not in expected and held.tobytes() != arguments[place].tobytes()]
         findings += [str(race) for race in found.races]
         findings += _over(counter.last.counts, limits or {})
         return findings or _order(run, arguments, expected)
@@ -41,10 +48,11 @@ def _values(arguments: Sequence[Any], expected: Mapping[int, np.ndarray], rtol: 
     findings = []
     for place, wanted in expected.items():
         got = arguments[place]
-        wrong = ~np.isclose(got, wanted, rtol=rtol, atol=atol, equal_nan=True)
+        exact = got.dtype.kind in "iub"
+        wrong = got != wanted if exact else ~np.isclose(got, wanted, rtol=rtol, atol=atol, equal_nan=True)
         if wrong.any():
             where = tuple(int(i) for i in np.argwhere(wrong)[0])
-            untouched = np.isnan(got[where]) if got.dtype.kind == "f" else got[where] in (-1, np.iinfo(got.dtype).max)
+            untouched = got[where] in (-1, np.iinfo(got.dtype).max) if exact else np.isnan(got[where])
             what = "was never written, or is NaN" if untouched else f"is {got[where]}"
             findings.append(f"Output {place}: {int(wrong.sum())} of {got.size} elements are wrong; element {where} {what}, it should be "
                             f"{wanted[where]}.")

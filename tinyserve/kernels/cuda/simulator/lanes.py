@@ -51,7 +51,7 @@ class Lane:
     """One CUDA thread: its place in the CTA, and how many barriers it has passed."""
 
     __slots__ = ("thread_idx", "block_idx", "number", "warp", "lane", "waits", "result", "barriers", "warp_barriers", "copies",
-                 "run", "thread_dim", "block_dim")
+                 "run", "cta", "thread_dim", "block_dim")
 
     def __init__(self, thread_idx: tuple, block_idx: tuple, number: int):
         self.thread_idx, self.block_idx, self.number = thread_idx, block_idx, number
@@ -61,6 +61,7 @@ class Lane:
         self.barriers = self.warp_barriers = 0
         self.copies: list[list] = [[]]
         self.run: Any = None
+        self.cta: Sequence[Lane] = ()
         self.thread_dim: Any = None
         self.block_dim: Any = None
 
@@ -187,7 +188,7 @@ class Cta:
         with np.errstate(all="ignore"):
             context = contextvars.copy_context()
         for lane in self.lanes:
-            lane.run = greenlet.greenlet(body)
+            lane.run, lane.cta = greenlet.greenlet(body), self.lanes
             lane.run.gr_context = context
         try:
             ready = self.lanes

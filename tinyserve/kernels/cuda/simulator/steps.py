@@ -16,14 +16,15 @@ from .memory import WatchedArray, observers
 
 @dataclass(frozen=True)
 class Step:
-    """One meeting: which CTA, what (`syncthreads`, `shfl_xor` ...), at which line, the threads that met, what each brought, and
-    the contents of shared memory at that moment."""
+    """One meeting: which CTA, what (`syncthreads`, `shfl_xor` ...), at which line, the threads that met, what each brought, where
+    every thread of the CTA waits at that moment ("syncthreads file:line", "" if it has left), and the contents of shared memory."""
 
     block: tuple
     name: str
     line: str
     threads: tuple[int, ...]
     brought: tuple
+    waits: tuple[str, ...]
     shared: dict[str, np.ndarray]
 
 
@@ -43,7 +44,8 @@ class StepRecorder:
         arrays = numba_kernel._get_kernel_context().shared.arrays.values()
         shared = {array.name: array.data.copy() for array in arrays}
         threads, brought = zip(*((lane.number, lane.waits.brings) for lane in lanes))
-        self.steps.append(Step(lanes[0].block_idx, name, lanes[0].waits.line, threads, brought, shared))
+        waits = tuple(f"{lane.waits.name} {lane.waits.line}" if lane.waits else "" for lane in lanes[0].cta)
+        self.steps.append(Step(lanes[0].block_idx, name, lanes[0].waits.line, threads, brought, waits, shared))
 
     def cta_done(self, lanes: list[Lane]) -> None:
         """Nothing to do: the last meeting has been kept."""
