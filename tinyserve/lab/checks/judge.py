@@ -38,7 +38,7 @@ def judge(name: str, mine: Callable, reference: Callable, cases: Iterable[Callab
             return Verdict(name, False, str(problem), reference)
         except Exception as problem:  # the learner's own code may fail in any way, and that is the answer
             return Verdict(name, False, f"it raised {type(problem).__name__}: {problem}", reference)
-    return Verdict(name, True, f"{count} cases, odd sizes among them.", mine)
+    return Verdict(name, True, f"{count} case{'s' * (count > 1)}, odd sizes among them.", mine)
 
 
 def expect(got: Any, wanted: Any, what: str, tolerance: float = 1e-6) -> None:

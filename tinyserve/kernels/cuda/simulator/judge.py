@@ -19,16 +19,18 @@ def judge(kernel: Any, launch: tuple, arguments: Sequence[Any], expected: Mappin
     """What is wrong with `kernel[launch](*arguments)`, as sentences; an empty list if nothing is.
 
     expected: {position of an output among the arguments: what it must hold}, integers exactly; outputs are poisoned first, or hold
-    what `initial` gives for them; every other array must stay as it is. limits: the most that each count of `Traffic` may be, e.g.
+    what `initial` gives for them. An array in `initial` alone is scratch; every other one must stay as it is. limits: the most that each count of `Traffic` may be, e.g.
     {"global_reads": 64, "bank_conflicts": 0}.
     """
-    before = {place: argument.copy() for place, argument in enumerate(arguments) if isinstance(argument, np.ndarray)}
+    initial = initial or {}
+    before = {place: argument.copy() for place, argument in enumerate(arguments)
+              if isinstance(argument, np.ndarray) and place not in expected and place not in initial}
 
     def run() -> None:
         for place in expected:
             arguments[place].reshape(-1).view(np.uint8).fill(POISON)
-            if initial and place in initial:
-                arguments[place][...] = initial[place]
+        for place, values in initial.items():
+            arguments[place][...] = values
         kernel[launch](*arguments)
 
     try:
@@ -36,7 +38,7 @@ def judge(kernel: Any, launch: tuple, arguments: Sequence[Any], expected: Mappin
             run()
         findings = _values(arguments, expected, rtol, atol)
         findings += [f"Argument {place} is an input, and it was changed." for place, held in before.items()
-                     if place not in expected and held.tobytes() != arguments[place].tobytes()]
+                     if held.tobytes() != arguments[place].tobytes()]
         findings += [str(race) for race in found.races]
         findings += _over(counter.last.counts, limits or {})
         return findings or _order(run, arguments, expected)
