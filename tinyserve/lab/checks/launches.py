@@ -87,6 +87,8 @@ _LADDER: dict[str, Callable[[], list[tuple]]] = {
                                            _empty(3, 35), _empty(3, 40)))],
     "attention_online": lambda: [((3, 32), (_normal(3, 128), _normal(35, 128), _normal(35, 128, seed=1), np.float32(0.1),
                                             _empty(3, 128)))],
+    "paged_one_warp": lambda: [((1, 32), (_normal(32), _normal(6, 4, 32), _normal(6, 4, 32, seed=1), _integers(3, 1, 5, 0), np.int32(n),
+                                          np.float32(0.3), _empty(32))) for n in (9, 1)],
 }
 
 
