@@ -1,5 +1,5 @@
 """Chapter 04: attention kernels. States are (m, l, a): the largest score, the sum of weights relative to it, the weighted sum of
-values. `paged_decode` and `dequantize` are judged in the simulator of `tinyserve.kernels.cuda`."""
+values. `paged_decode` takes a kernel, and judges it in the simulator."""
 
 from __future__ import annotations
 

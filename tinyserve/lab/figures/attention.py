@@ -52,15 +52,15 @@ def tile_walk(step: int, rows: int = 8, keys: int = 8) -> Image:
 
 
 def attention_bytes(contexts: Sequence[int], kinds: Mapping[str, Sequence[float]]) -> Image:
-    """Megabytes that each version moves to and from memory, against the length of the prompt."""
+    """Megabytes that the lanes of each version read and write, against the length of the prompt."""
     figure, axes = canvas()
     for (name, values), colour, mark in zip(kinds.items(), COLOURS, "os^Dv"):
         axes.plot(contexts, [v / 1e6 for v in values], mark + "-", color=colour, label=name)
-    axes.set(xscale="log", yscale="log", xlabel="tokens of the prompt", ylabel="MB moved for one head", xticks=list(contexts),
+    axes.set(xscale="log", yscale="log", xlabel="tokens of the prompt", ylabel="MB asked of memory, one head", xticks=list(contexts),
              xticklabels=[str(c) for c in contexts])
     axes.minorticks_off()
     axes.legend(frameon=False)
-    return image(figure, f"Megabytes moved for one head at {contexts[-1]} tokens: " +
+    return image(figure, f"Megabytes asked of memory for one head at {contexts[-1]} tokens: " +
                  ", ".join(f"{name} {values[-1] / 1e6:.1f}" for name, values in kinds.items()) + ".")
 
 
