@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from tinyserve.kernels.cuda import simulate
-from tinyserve.lab.checks import ch00, ch01, ch02, ch04
+from tinyserve.lab.checks import ch00, ch01, ch02, ch03, ch04
 
 simulate()
 from numba import cuda, float32  # noqa: E402
@@ -15,7 +15,8 @@ from tinyserve.kernels.cuda.warp import exp2, warp_sum  # noqa: E402
 
 EXERCISES = [(ch00, name) for name in ("tpot", "decode_bound", "price")] + [
     (ch01, name) for name in ("greedy", "itl", "intensity", "ids_of")] + [
-    (ch02, name) for name in ("kv_bytes", "store", "attend")] + [(ch04, name) for name in ("online_step", "merge", "dequantize")]
+    (ch02, name) for name in ("kv_bytes", "store", "attend")] + [(ch03, name) for name in ("bank_passes", "fragment_a")] + [
+    (ch04, name) for name in ("online_step", "merge", "dequantize")]
 IDS = [f"{module.__name__[-4:]}.{name}" for module, name in EXERCISES]
 
 
@@ -183,7 +184,33 @@ def zero_point_off_by_one(word, scale, minimum):
     return [w + scale for w in ch04.reference_dequantize(word, scale, minimum)]
 
 
+def passes_without_broadcast(words):
+    return max(sum(word % 32 == bank for word in words) for bank in range(32))
+
+
+def passes_count_banks(words):
+    return len({word % 32 for word in words})
+
+
+def passes_count_sectors(words):
+    return len({word // 8 for word in words})
+
+
+def fragment_swaps_row_and_k(lane, item):
+    return ch03.reference_fragment_a(lane, item)[::-1]
+
+
+def fragment_swaps_the_middle_registers(lane, item):
+    return lane // 4 + 8 * (item // 4), 2 * (lane % 4) + item % 2 + 8 * (item // 2 % 2)
+
+
+def fragment_of_b(lane, item):
+    return 2 * (lane % 4) + item % 2 + 8 * (item // 2), lane // 4
+
+
 PLANTED = [
+    (ch03.bank_passes, passes_without_broadcast), (ch03.bank_passes, passes_count_banks), (ch03.bank_passes, passes_count_sectors),
+    (ch03.fragment_a, fragment_swaps_row_and_k), (ch03.fragment_a, fragment_swaps_the_middle_registers), (ch03.fragment_a, fragment_of_b),
     (ch04.online_step, step_forgets_to_rescale), (ch04.online_step, step_rescales_the_sum_only),
     (ch04.online_step, step_without_a_maximum), (ch04.merge, merge_adds), (ch04.merge, merge_takes_means),
     (ch04.merge, merge_of_nothing_is_nan), (ch04.dequantize, nibbles_in_order), (ch04.dequantize, zero_point_off_by_one),

@@ -46,6 +46,17 @@ def test_the_projects_own_kernel_passes_and_an_empty_one_does_not(name):
     ("matvec_warp_per_row", "warp_sum(total)", "total", "wrong"), ("matvec_float16_wide", "d * second[3]", "d * second[2]", "wrong"),
     ("matmul_naive", "column < out", "column <= out", ""), ("matmul_tiled", f"tile_b[x, i]\n        {BARRIER}", "tile_b[x, i]", "race"),
     ("matmul_tiled", "tile_b[x, i]", "tile_b[i, x]", "wrong"),
+    ("saxpy", "cuda.grid(1), x.shape[0]", "cuda.grid(1), x.shape[0] + 1", "guard the access"),
+    ("saxpy", "range(cuda.grid(1), x.shape[0], cuda.gridsize(1))", "range(4 * cuda.grid(1), min(4 * cuda.grid(1) + 4, x.shape[0]))",
+     "read sectors"), ("saxpy", "x.shape[0], cuda.gridsize(1)", "min(cuda.gridsize(1), x.shape[0])", "wrong"), ("saxpy", "+ y[i]", "", "wrong"),
+    ("quarter_turn", BARRIER, "pass", "no barrier between"), ("quarter_turn", "PADDED", "TILE", "bank conflicts: "),
+    ("quarter_turn", "- 1 - row", "- row", "guard the access"), ("quarter_turn", "x.shape[0] - 1 - row", "row", "wrong"),
+    ("quarter_turn", "row < x.shape[0] and ", "", "guard the access"),
+    ("row_max", f"thread + half])\n        {BARRIER}", "thread + half])", "no barrier between"),
+    ("row_max", f"thread + half])\n        {BARRIER}", f"thread + half])\n            {BARRIER}", "can never meet"),
+    ("row_max", "float32(FAR_BELOW)", "float32(0)", "wrong"), ("row_max", "x.shape[1], THREADS", "x.shape[1] - 1, THREADS", "wrong"),
+    ("row_max", "range(thread, x.shape[1], THREADS)", "range(3 * thread, min(3 * thread + 3, x.shape[1]))", "read sectors"),
+    ("row_max", "partial[thread] = largest", "out[row] = largest\n    partial[thread] = largest", "race on 'out'"),
     ("matmul_tensor_cores", "cp_async_wait(1)", "cp_async_wait(2)", "async write"),
     ("matmul_tensor_cores", "swizzled(row, k + 8 * (lane // 8 % 2))", "k + 8 * (lane // 8 % 2)", "wrong"),
 ])
@@ -101,3 +112,11 @@ def test_without_the_simulator_it_says_how_to_get_it():
     code = "from tinyserve.lab import checks\nfrom numba import cuda\nchecks.kernel('sum_tree')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert "WrongMode" in done.stderr and "tinyserve.kernels.cuda.simulate()" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["saxpy", "quarter_turn", "row_max"])
+def test_chapter_03_asks_for_kernels_of_the_catalog(name):
+    verdict = getattr(checks.ch03, name)(checks.kernel(name).reference)
+    assert verdict.passed and verdict.name == name
+    stub = getattr(checks.ch03, name)(cuda.jit(lambda *arguments: ...))
+    assert not stub.passed and stub.use is verdict.use

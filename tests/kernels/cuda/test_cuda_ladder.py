@@ -5,7 +5,7 @@ import pytest
 from cuda_checks import assert_header, assert_no_races, counted, poisoned
 
 from tinyserve.kernels.cuda.header import ceil, expected
-from tinyserve.kernels.cuda.ladder import coalescing, matmul, matvec, reduction, softmax, transpose, vector_add
+from tinyserve.kernels.cuda.ladder import coalescing, matmul, matvec, practice, reduction, softmax, transpose, vector_add
 
 RNG = np.random.default_rng(3)
 
@@ -79,6 +79,32 @@ def test_matvec(kernel, rows_per_cta, block, dtype):
     traffic = counted(kernel, (ceil(34, rows_per_cta), block), weight, x, out)
     np.testing.assert_allclose(out, weight.astype(np.float64) @ x, rtol=1e-5, atol=1e-5)
     assert_header(kernel, traffic, n=34, k=64)
+
+
+def test_saxpy():
+    x, y = normal(150), normal(150)
+    wanted, out = np.float32(3) * x + y, y.copy()
+    traffic = counted(practice.saxpy, (2, 32), np.float32(3), x, out)
+    np.testing.assert_allclose(out, wanted, rtol=1e-6)
+    assert_header(practice.saxpy, traffic, n=150)
+
+
+@pytest.mark.parametrize("rows, columns", [(64, 32), (33, 45), (1, 1)])
+def test_quarter_turn(rows, columns):
+    x, out, launch = normal(rows, columns), poisoned(columns, rows), ((ceil(columns, 32), ceil(rows, 32)), (32, 8))
+    traffic = counted(practice.quarter_turn, launch, x, out)
+    np.testing.assert_array_equal(out, np.rot90(x, -1))
+    assert_header(practice.quarter_turn, traffic, rows=rows, columns=columns)
+    assert_no_races(practice.quarter_turn, launch, x, out)
+
+
+@pytest.mark.parametrize("columns", [1, 300])
+def test_row_max(columns):
+    x, out = normal(2, columns) - 9, poisoned(2)
+    traffic = counted(practice.row_max, (2, 128), x, out)
+    np.testing.assert_array_equal(out, x.max(1))
+    assert_header(practice.row_max, traffic, rows=2, columns=columns)
+    assert_no_races(practice.row_max, (2, 128), x, out)
 
 
 @pytest.mark.parametrize("kernel", [matmul.matmul_naive, matmul.matmul_tiled])

@@ -66,6 +66,9 @@ LADDER = (
     Build("ladder.matmul", "matmul_naive", (M, M, M), 256),
     Build("ladder.matmul", "matmul_tiled", (M, M, M), 256),
     Build("ladder.matmul", "matmul_tensor_cores", (M16, M16, M), 128, (MMA, TILES, COPY)),
+    Build("ladder.practice", "saxpy", ("float32", V, V), 256),
+    Build("ladder.practice", "quarter_turn", (M, M), 256),
+    Build("ladder.practice", "row_max", (M, V), 128),
 )
 
 _ROWS = {"float32": M, "float16": M16, "bfloat16": "uint16[:,::1]"}

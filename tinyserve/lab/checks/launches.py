@@ -55,6 +55,12 @@ def _sums(out: Callable[[], np.ndarray]) -> list[tuple]:
     return [((2, 128), (np.arange(1, n + 1, dtype=np.float32), out())) for n in (300, 1)]
 
 
+def _slopes(columns: int) -> np.ndarray:
+    """Two rows below zero: the largest of one stands at its end, that of the other at its beginning."""
+    rising = np.arange(-columns, 0, dtype=np.float32)
+    return np.stack([rising, rising[::-1]])
+
+
 def _products(block: int, rows: int, dtype: str = "float32") -> list[tuple]:
     return [((ceil(n, rows), block), (_normal(n, 64, dtype=dtype), _normal(64), _empty(n))) for n in (34, 3)]
 
@@ -83,6 +89,9 @@ _LADDER: dict[str, Callable[[], list[tuple]]] = {
     "matmul_naive": _matrices,
     "matmul_tiled": _matrices,
     "matmul_tensor_cores": lambda: [(((1, 1), 128), (_normal(5, 40, dtype="float16"), _normal(61, 40, dtype="float16"), _empty(5, 61)))],
+    "saxpy": lambda: [((2, 32), (np.float32(3), _normal(n), _normal(n, seed=1))) for n in (200, 5)],
+    "quarter_turn": _transposes,
+    "row_max": lambda: [((len(x), 128), (x, _empty(len(x)))) for x in (_slopes(300), _slopes(5))],
     "attention_naive": lambda: [((3, 32), (_normal(3, 40), _normal(35, 40), _normal(35, 40, seed=1), np.float32(0.2),
                                            _empty(3, 35), _empty(3, 40)))],
     "attention_online": lambda: [((3, 32), (_normal(3, 128), _normal(35, 128), _normal(35, 128, seed=1), np.float32(0.1),
