@@ -1,5 +1,8 @@
 """The lab's small tools: predictions, tables, records, pictures, sliders, live source."""
 
+from types import SimpleNamespace
+
+import numpy as np
 import pytest
 
 import tinyserve.lab as lab
@@ -49,11 +52,30 @@ def test_pictures_are_small_and_say_what_they_show():
                 lab.figures.roofline(1e9, 1e11, {"x": (2.0, 1e9)}), lab.figures.cache_memory([0, 10], {"x": 100.0}, 500.0),
                 lab.figures.cache_layout(10), lab.figures.cost_without_cache([1, 2], [0.1, 0.2], [0.1, 0.1]),
                 lab.figures.running_softmax([1.0, 2.0], 1), lab.figures.tile_walk(3),
-                lab.figures.attention_bytes([1, 2], {"x": [1e6, 2e6]}), lab.figures.split_schedule(4), lab.figures.nibble_word(0x12345678)]
+                lab.figures.attention_bytes([1, 2], {"x": [1e6, 2e6]}), lab.figures.split_schedule(4), lab.figures.nibble_word(0x12345678), lab.figures.thread_map(20), lab.figures.banks(33),
+                lab.figures.warp_request(8), lab.figures.product_tiles(1), lab.figures.fragments(31), lab.figures.counts({"a kernel": 0}, "sectors read"),
+                lab.figures.kernel_step([STEP], 0)]
     for picture in pictures:
         data, metadata = picture._repr_mimebundle_()
         assert len(data["image/png"]) < 100_000 * 4 / 3
         assert len(metadata["image/png"]["alt"]) > 20
+
+
+STEP = SimpleNamespace(name="syncthreads", line="a.py:3", threads=(0, 1), waits=("syncthreads a.py:3",) * 2 + ("",),
+                       shared={"tile": np.array([1.5, np.nan], np.float32)})
+
+
+def test_pictures_of_kernels_tell_values_worked_out_by_hand():
+    figures = lab.figures
+    assert "owns element 8 b + t; the last 4 threads have no element" in figures.thread_map(20).alt
+    assert "lie in 4 sectors of 32 bytes, 100%" in figures.warp_request(1).alt
+    assert "lie in 32 sectors of 32 bytes, 12%" in figures.warp_request(8).alt
+    assert [next(part for part in figures.banks(width).alt.split(": ") if "pass" in part) for width in (32, 33, 34, 40)] == [
+        "32 passes to read it.", "1 pass to read it.", "2 passes to read it.", "8 passes to read it."]
+    assert "lane 6 holds, as (row, column), A [(1, 4), (1, 5), (9, 4), (9, 5), (1, 12)" in figures.fragments(6).alt  # the PTX manual's
+    assert "tile (1, 1) of a and tile (1, 2) of b" in figures.product_tiles(1).alt
+    told = figures.kernel_step([STEP], 0).alt
+    assert "2 threads wait at syncthreads a.py:3; 1 threads have left. tile begins 1.5, nan." in told
 
 
 def test_pictures_of_attention_tell_values_worked_out_by_hand():

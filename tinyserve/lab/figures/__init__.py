@@ -3,7 +3,10 @@
 from .attention import attention_bytes, nibble_word, running_softmax, split_schedule, tile_walk
 from .cache import cache_layout, cache_memory, cost_without_cache
 from .passes import pass_cost, roofline, token_pieces
+from .steps import kernel_step
 from .timeline import request_timeline, weight_bytes
+from .warps import banks, counts, fragments, product_tiles, thread_map, warp_request
 
-__all__ = ["attention_bytes", "cache_layout", "cache_memory", "cost_without_cache", "nibble_word", "pass_cost", "request_timeline",
-           "roofline", "running_softmax", "split_schedule", "tile_walk", "token_pieces", "weight_bytes"]
+__all__ = ["attention_bytes", "banks", "cache_layout", "cache_memory", "cost_without_cache", "counts", "fragments", "kernel_step",
+           "nibble_word", "pass_cost", "product_tiles", "request_timeline", "roofline", "running_softmax", "split_schedule",
+           "thread_map", "tile_walk", "token_pieces", "warp_request", "weight_bytes"]
