@@ -30,7 +30,8 @@ def test_the_projects_own_kernel_passes_and_an_empty_one_does_not(name):
 
 
 @pytest.mark.parametrize("name, old, new, words", [
-    ("vector_add", "i < out", "i <= out", "used index 4 of 'a'"), ("vector_add", "i < out.shape[0]", "i < out.shape[0] - 1", "never written"),
+    ("vector_add", "i < out", "i <= out", "used index 4 of 'a'"),
+    ("vector_add", "i < out.shape[0]", "i < out.shape[0] - 1", "never written"),
     ("vector_add", "cuda.grid(1)", "cuda.threadIdx.x * cuda.gridDim.x + cuda.blockIdx.x", "read sectors"),
     ("vector_add_wide", "q[3]", "q[2]", "wrong"), ("scale_thread_per_row", "x.shape[1]", "x.shape[1] - 1", "never written"),
     ("scale_thread_per_column", "factor * x", "x", "wrong"), ("transpose_naive", "out[column, row]", "out[row, column]", ""),
@@ -48,7 +49,8 @@ def test_the_projects_own_kernel_passes_and_an_empty_one_does_not(name):
     ("matmul_tiled", "tile_b[x, i]", "tile_b[i, x]", "wrong"),
     ("saxpy", "cuda.grid(1), x.shape[0]", "cuda.grid(1), x.shape[0] + 1", "guard the access"),
     ("saxpy", "range(cuda.grid(1), x.shape[0], cuda.gridsize(1))", "range(4 * cuda.grid(1), min(4 * cuda.grid(1) + 4, x.shape[0]))",
-     "read sectors"), ("saxpy", "x.shape[0], cuda.gridsize(1)", "min(cuda.gridsize(1), x.shape[0])", "wrong"), ("saxpy", "+ y[i]", "", "wrong"),
+     "read sectors"), ("saxpy", "x.shape[0], cuda.gridsize(1)", "min(cuda.gridsize(1), x.shape[0])", "wrong"),
+    ("saxpy", "+ y[i]", "", "wrong"),
     ("quarter_turn", BARRIER, "pass", "no barrier between"), ("quarter_turn", "PADDED", "TILE", "bank conflicts: "),
     ("quarter_turn", "- 1 - row", "- row", "guard the access"), ("quarter_turn", "x.shape[0] - 1 - row", "row", "wrong"),
     ("quarter_turn", "row < x.shape[0] and ", "", "guard the access"),
@@ -68,7 +70,8 @@ def test_a_planted_wrong_rung_is_refused_with_the_reason(name, old, new, words):
 
 @pytest.mark.parametrize("name, old, new", [
     ("rms_norm", "+ float32(eps)", ""), ("layer_norm", "+ b[5]", ""), ("log_softmax", "range(thread, size", "range(thread, size - 1"),
-    ("rope", "a[3] * s[3]", "b[3] * s[3]"), ("pointwise", "row < out", "row <= out"), ("store_kv", "write8(value_cache", "write8(key_cache"),
+    ("rope", "a[3] * s[3]", "b[3] * s[3]"), ("pointwise", "row < out", "row <= out"),
+    ("store_kv", "write8(value_cache", "write8(key_cache"),
     ("take_rows", "rows[row]", "row"), ("quantize", "float32(127) / largest", "float32(128) / largest"),
     ("matvec", BARRIER, "pass"), ("matmul", "lower, 4 * block", "upper, 4 * block"), ("embed", "+ minimum", ""),
     ("dense", "lane == 0", "lane < 2"), ("attention_naive", "cuda.syncwarp()", "pass"), ("attention_naive", "+ row + 1", "+ row + 2"),

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import tinyserve.lab as lab
+import tinyserve.lab.gpu as lab_gpu
 from tinyserve.bench.records import Record
 from tinyserve.errors import CorruptCheckpoint, InvalidRequest
 from tinyserve.lab.race import Race
@@ -52,8 +53,10 @@ def test_pictures_are_small_and_say_what_they_show():
                 lab.figures.roofline(1e9, 1e11, {"x": (2.0, 1e9)}), lab.figures.cache_memory([0, 10], {"x": 100.0}, 500.0),
                 lab.figures.cache_layout(10), lab.figures.cost_without_cache([1, 2], [0.1, 0.2], [0.1, 0.1]),
                 lab.figures.running_softmax([1.0, 2.0], 1), lab.figures.tile_walk(3),
-                lab.figures.attention_bytes([1, 2], {"x": [1e6, 2e6]}), lab.figures.split_schedule(4), lab.figures.nibble_word(0x12345678), lab.figures.thread_map(20), lab.figures.banks(33),
-                lab.figures.warp_request(8), lab.figures.product_tiles(1), lab.figures.fragments(31), lab.figures.counts({"a kernel": 0}, "sectors read"),
+                lab.figures.attention_bytes([1, 2], {"x": [1e6, 2e6]}), lab.figures.split_schedule(4),
+                lab.figures.nibble_word(0x12345678), lab.figures.thread_map(20), lab.figures.banks(33),
+                lab.figures.warp_request(8), lab.figures.product_tiles(1), lab.figures.fragments(31),
+                lab.figures.counts({"a kernel": 0}, "sectors read"),
                 lab.figures.kernel_step([STEP], 0)]
     for picture in pictures:
         data, metadata = picture._repr_mimebundle_()
@@ -96,6 +99,35 @@ def test_a_slider_redraws_its_picture():
     before = picture.value
     control.value = 5
     assert picture.value != before and picture.value == lab.figures.cache_layout(5).data
+
+
+def test_gpu_timings_come_from_a_process_of_their_own_or_from_a_record(tmp_path, monkeypatch):
+    monkeypatch.setattr(lab_gpu.machine, "gpu", lambda: "none: no driver")
+    assert "none recorded yet" in repr(lab.gpu_ladder(tmp_path))
+    monkeypatch.setattr(lab_gpu.machine, "gpu", lambda: "a card")
+    ran = []
+
+    def run(command, **options):
+        ran.append(command[1:])
+        assert "NUMBA_ENABLE_CUDASIM" not in options["env"]
+        Record("cuda-ladder", [{"kernel": "vector_add", "µs": 2.5}], {}, machine={"gpu": "a card"}).save(tmp_path)
+        return SimpleNamespace(returncode=0, stderr="")
+
+    monkeypatch.setenv("NUMBA_ENABLE_CUDASIM", "1")
+    monkeypatch.setattr(lab_gpu.subprocess, "run", run)
+    shown = repr(lab.gpu_ladder(tmp_path))
+    assert ran == [["-m", "tinyserve.bench.cuda_ladder"]] and "vector_add  2.5" in shown and "a card, commit" in shown
+    monkeypatch.setattr(lab_gpu.subprocess, "run", lambda *a, **b: SimpleNamespace(returncode=1, stderr="Traceback\nWrongResult: no good"))
+    assert "WrongResult: no good" in repr(lab.gpu_ladder(tmp_path))
+
+
+def test_setup_carries_a_banner_where_kernels_are_simulated(monkeypatch):
+    import numba
+
+    monkeypatch.setattr(numba.config, "ENABLE_CUDASIM", 1)
+    assert "SIM: simulated on this processor" in repr(lab.setup("00"))
+    monkeypatch.setattr(numba.config, "ENABLE_CUDASIM", 0)
+    assert "SIM" not in repr(lab.setup("00"))
 
 
 def test_source_is_live():

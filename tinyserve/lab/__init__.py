@@ -4,6 +4,7 @@ The only room that may import Jupyter or matplotlib.
 """
 
 from . import checks, figures
+from .gpu import gpu_ladder
 from .predictions import explain, predict
 from .race import race
 from .records import record
@@ -12,4 +13,4 @@ from .source import show_source
 from .table import table
 from .widgets import slider
 
-__all__ = ["checks", "explain", "figures", "predict", "race", "record", "setup", "show_source", "sizes", "slider", "table"]
+__all__ = ["checks", "explain", "figures", "gpu_ladder", "predict", "race", "record", "setup", "show_source", "sizes", "slider", "table"]

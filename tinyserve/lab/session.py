@@ -24,12 +24,15 @@ def setup(chapter: str, size: str = "tiny") -> Table:
     if _size not in SIZES:
         raise InvalidRequest(f"Size {_size!r} is not one of {', '.join(SIZES)}.")
     from ..kernels import select
+    from ..kernels.cuda import simulated
 
     kernels = select("auto")
     device = f"{kernels.name}, {kernels.threads} threads, {kernels.variant} dot products" if kernels.name == "cpu" else kernels.name
     rows = [{"": "chapter", "here": chapter}, {"": "device", "here": device},
             {"": "python", "here": platform.python_version()}, {"": "size", "here": _size}]
     rows += [{"": name, "here": version(name)} for name in ("tinyserve", "numba", "numpy")]
+    if simulated():
+        rows.append({"": "CUDA kernels", "here": "SIM: simulated on this processor; counts are exact, their timings mean nothing"})
     caption = "" if kernels.name == "cuda" else "No GPU is used: timings are this processor's."
     return table(rows, caption)
 

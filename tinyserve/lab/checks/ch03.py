@@ -24,8 +24,8 @@ def bank_passes(mine: Callable) -> Verdict:
     def cases() -> Iterator[Callable]:
         rng = np.random.default_rng(3)
         requests = {"neighbours": range(32), "one word for all": [7] * 32, "a column of 32": range(0, 1024, 32),
-                    "a column of 33": range(0, 33 * 32, 33), "every second": range(0, 64, 2), "two rows of 17": [*range(16), *range(17, 33)],
-                    "one lane": [5], "some at random": rng.integers(0, 256, 32).tolist()}
+                    "a column of 33": range(0, 33 * 32, 33), "every second": range(0, 64, 2),
+                    "two rows of 17": [*range(16), *range(17, 33)], "one lane": [5], "some at random": rng.integers(0, 256, 32).tolist()}
         for name, words in requests.items():
             yield lambda fn, name=name, words=list(words): expect(fn(words), reference_bank_passes(words), f"bank_passes of {name}", 0)
 

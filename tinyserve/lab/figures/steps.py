@@ -20,13 +20,12 @@ def kernel_step(steps: Sequence[Any], number: int) -> Image:
     warps = -(-len(step.waits) // ACROSS)
     figure, axes = canvas(width=8.2, height=1.1 + 0.24 * (warps + sum(len(array) + 2 for array in arrays)))
     places = list(dict.fromkeys(step.waits))
+    who = {place: f"{step.waits.count(place)} threads {'wait at ' + place if place else 'have left'}" for place in places}
     for thread, place in enumerate(step.waits):
         colour = COLOURS[places.index(place) % len(COLOURS)] if place else "white"
         _square(axes, thread % ACROSS, -(thread // ACROSS), colour, thread in step.threads)
     for i, place in enumerate(places):
-        who = sum(wait == place for wait in step.waits)
-        axes.text(ACROSS * i / max(2, len(places)), 1.2, f"{who} {'wait at ' + place if place else 'have left'}", fontsize=8,
-                  color=COLOURS[i % len(COLOURS)] if place else GREY)
+        axes.text(ACROSS * i / max(2, len(places)), 1.2, who[place], fontsize=8, color=COLOURS[i % len(COLOURS)] if place else GREY)
     top = -warps - 1.4
     for name, array in zip(step.shared, arrays):
         axes.text(0, top + 0.75, name, fontsize=8, color=GREY)
@@ -34,9 +33,8 @@ def kernel_step(steps: Sequence[Any], number: int) -> Image:
         top -= len(array) + 1.4
     axes.set(xlim=(-0.3, ACROSS + 0.3), ylim=(top + 1.2, 2.4), title=f"step {number + 1} of {len(steps)}: {step.name} at {step.line}")
     axes.axis("off")
-    told = "; ".join(f"{sum(wait == place for wait in step.waits)} threads {'wait at ' + place if place else 'have left'}" for place in places)
     held = "; ".join(f"{name} begins {', '.join(f'{value:.4g}' for value in array.reshape(-1)[:4])}" for name, array in step.shared.items())
-    return image(figure, f"Step {number + 1} of {len(steps)}, {step.name} at {step.line}: {told}. {held}.")
+    return image(figure, f"Step {number + 1} of {len(steps)}, {step.name} at {step.line}: {'; '.join(who.values())}. {held}.")
 
 
 def _square(axes: Any, x: float, y: float, colour: str, meets: bool) -> None:

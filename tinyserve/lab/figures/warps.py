@@ -98,8 +98,9 @@ def product_tiles(step: int, tiles: int = 4) -> Image:
             _cell(axes, tiles + 1.5 + j, 2 * tiles - i + 0.5, here[0] if j == column and i == step else
                   done[0] if j == column and i < step else PALE)
             _cell(axes, tiles + 1.5 + j, tiles - 1 - i, GREEN if (i, j) == (row, column) else "white")
-    for x, y, name in ((tiles / 2, tiles + 0.3, "a"), (tiles + 1.1, 1.5 * tiles + 1, "b, turned"), (tiles + 1.5 + tiles / 2, -0.6, "a times b")):
-        axes.text(x, y, name, ha="right" if "b," in name else "center", va="center")
+    axes.text(tiles / 2, tiles + 0.3, "a", ha="center", va="center")
+    axes.text(tiles + 1.1, 1.5 * tiles + 1, "b, turned", ha="right", va="center")
+    axes.text(tiles + 1.5 + tiles / 2, -0.6, "a times b", ha="center", va="center")
     axes.set(xlim=(-0.2, 2 * tiles + 1.8), ylim=(-1, 2 * tiles + 1.7), aspect="equal")
     axes.axis("off")
     return image(figure, f"Step {step + 1} of {tiles}: the CTA of result tile ({row}, {column}) holds tile ({row}, {step}) of a and tile "
@@ -112,8 +113,9 @@ def fragments(lane: int) -> Image:
     from ...kernels.cuda.warp.fragments import A_SHAPE_16, B_SHAPE_16, C_SHAPE, a_16bit, b_16bit, c_32bit
 
     figure, axes = canvas(width=7.0, height=3.8)
-    parts: list[tuple[str, tuple, Callable, int]] = [("A, 4 registers of two", A_SHAPE_16, a_16bit, 8), ("B, 2 registers of two", B_SHAPE_16,
-                                                      b_16bit, 4), ("result, 4 float32", C_SHAPE, c_32bit, 4)]
+    parts: list[tuple[str, tuple, Callable, int]] = [
+        ("A, 4 registers of two", A_SHAPE_16, a_16bit, 8), ("B, 2 registers of two", B_SHAPE_16, b_16bit, 4),
+        ("result, 4 float32", C_SHAPE, c_32bit, 4)]
     left = 0.0
     for name, (rows, columns), layout, items in parts:
         for owner in range(32):
