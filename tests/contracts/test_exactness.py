@@ -69,8 +69,7 @@ def test_chunks(decoder, dtype, chunk):
     assert answers(decoder(dtype), requests, budget=chunk)["0"] == answers(decoder(dtype), {"0": requests["0"]})["0"]
 
 
-@pytest.mark.parametrize("kv", ["float16", "float32", "int8"])
-@pytest.mark.parametrize("block_size", [1, 4, 64])
+@pytest.mark.parametrize("block_size, kv", [(size, kv) for kv in ("float16", "float32") for size in (1, 4, 64)] + [(64, "int8")])
 def test_block_size(decoder, block_size, kv):
     request = {"x": (prompts(1)[0] * 3, params(0, 0.6))}
     assert answers(decoder("int4"), request, block_size=block_size, kv=kv) == answers(decoder("int4"), request, kv=kv)

@@ -195,25 +195,35 @@ def as_int8(x: np.ndarray) -> np.ndarray:
 
 
 def test_store_kv_int8_by_hand(ops):
-    k = np.array([[[127, -63.4, 0.5, 2.5], [0, 0, 0, 0]], [[1, -2, 0.25, 0], [np.inf, 1, 1, 1]]], np.float32)
-    keys, values = ops.new_cache(2, 2, 2, 4, "int8")
-    ops.store_kv(k, 2 * k, ints(3, 0), keys, values)
-    codes = [[127, -63, 0, 2], [0, 0, 0, 0]], [64, -127, 16, 0]  # halves go to the even code
-    for cache in (keys, values):
-        np.testing.assert_array_equal(cache[1, 1], codes[0])
-        np.testing.assert_array_equal(cache[0, 0, 0], codes[1])
-        assert not cache[0, 1].any() and not cache[1, 0].any()
+    k = np.zeros((2, 2, 16), np.float32)
+    k[0, 0, :5], k[1, 0, -4:], k[1, 1, 3] = [127, -63.4, 0.5, 2.5, 1], [1, -2, 0.25, 0], np.inf
+    keys, values = ops.new_cache(2, 16, 2, 16, "int8")
+    ops.store_kv(k, 2 * k, ints(19, 0), keys, values)
+    codes = np.zeros((2, 16), np.int8)  # of head 0; halves go to the even code
+    codes[0, :5], codes[1, -4:] = [127, -63, 0, 2, 1], [64, -127, 16, 0]
+    np.testing.assert_array_equal(values[1, 3, 0], codes[0])
+    np.testing.assert_array_equal(values[0, 0, 0], codes[1])
+    assert not values[1, 3, 1].any() and not values[0, 1:].any() and not values[1, :3].any() and not values[1, 4:].any()
+    in_memory = keys.transpose(2, 0, 3, 1).reshape(2, 2, 4, 16, 4)  # [head, block, D/4, position, 4]
+    np.testing.assert_array_equal(in_memory[0, 1, :, 3].ravel().view(np.uint8), codes[0].view(np.uint8) ^ 128)
+    np.testing.assert_array_equal(in_memory[0, 0, :, 0].ravel().view(np.uint8), codes[1].view(np.uint8) ^ 128)
 
 
-@pytest.mark.parametrize("block_size", (1, 4, 16, 32))
-@pytest.mark.parametrize("heads, kv_heads, d", ((1, 1, 4), (3, 1, 64), (8, 2, 64), (6, 2, 16), (8, 1, 80)))
+@pytest.mark.parametrize("block_size, head_dim", ((8, 64), (16, 20)))
+def test_an_int8_cache_of_another_shape_is_refused(ops, block_size, head_dim):
+    with pytest.raises(ValueError, match="multiple of 16"):
+        ops.new_cache(2, block_size, 1, head_dim, "int8")
+
+
+@pytest.mark.parametrize("block_size", (16, 32))
+@pytest.mark.parametrize("heads, kv_heads, d", ((1, 1, 32), (3, 1, 64), (8, 2, 64), (6, 2, 16), (8, 1, 80)))
 @pytest.mark.parametrize("window", (0, 50))
 def test_attention_int8(ops, block_size, heads, kv_heads, d, window):
     shapes = [(1, 1), (3, 3), (1, 40), (5, 70), (1, 300)]
     for extra in ([], [(50, 61)]):
         sequences = [sequence(r, n, heads, kv_heads, d, seed=i) for i, (r, n) in enumerate(shapes + extra)]
         got = ops.attention(*paged(ops, sequences, block_size, "int8", window).arguments(), 0.2, window)
-        rounded = paged(ops, [(q, as_int8(k), as_int8(v)) for q, k, v in sequences], block_size, window=window)
+        rounded = paged(ops, [tuple(map(as_int8, parts)) for parts in sequences], block_size, window=window)
         agree("attention", got, ORACLE.attention(*rounded.tensors(), 0.2, window))
         assert np.isfinite(got).all()
 

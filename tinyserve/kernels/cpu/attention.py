@@ -7,16 +7,14 @@ No step looks at which other rows are in the batch, where a chunk began, or how 
 Few rows: the splits of one row are shared out over the threads and merged after a barrier (flash-decoding). Many rows: a
 thread takes a block of rows and one key/value head, and walks the splits itself (flash attention). The bits are the same.
 
-Memory: keys lie [head, block, D, position] so that 16 positions fill a vector, values [head, block, position, D]. In INT8 the
-codes of a head's block are followed by one float32 scale a position: score = (q . codes) * scale * key_scale before the
-softmax, and p * value_scale after its sum.
+Memory: keys lie [head, block, D, position] so that 16 positions fill a vector, values [head, block, position, D]; `attention_int8`
+says what an INT8 cache holds. There scores are scaled before the softmax, and weights by the scales of their values after its sum.
 """
 
 from . import memory, simd
 from .attention_direct import scores_of_row, weigh_row
-from .attention_tiles import (
-    SPLIT, TILE, load_keys, load_values, merge, scores_of_one, scores_of_two, softmax, times_scales, weigh, weigh_two,
-)
+from .attention_int8 import scores_int8, times_scales
+from .attention_tiles import SPLIT, TILE, load_keys, load_values, merge, scores_of_one, scores_of_two, softmax, weigh, weigh_two
 from .compiler import inline, kernel
 from .memory import load_f32, load_f32x16, load_i32, load_i64, store_f32, store_f32x16
 from .simd import broadcast
@@ -64,17 +62,26 @@ def _one_split(a, scratch, s, head, row, rows, split, records, record_bytes):
     low_all, _ = _visible(a, s, row)
     _, high_all = _visible(a, s, row + rows - 1)
     begin, end = max(first, low_all // TILE * TILE), min(first + SPLIT, high_all)
-    tile_data, scores = scratch, scratch + TILE * padded * 4
+    tile_data, scores, int8 = scratch, scratch + TILE * padded * 4, load_i64(a + 72) == 1
     if rows == 1 and d % 64 == 0 and load_i64(a + 144) % 16 == 0:
         low = max(first, low_all)
-        scores_of_row(a, table, head, q + row * q_token + head * group * q_head, group, begin, end, scores + (begin - first) * 4)
+        source, to = q + row * q_token + head * group * q_head, scores + (begin - first) * 4
+        if int8:
+            scores_int8(a, table, head, source, group, begin, end, to, tile_data)
+        else:
+            scores_of_row(a, table, head, source, group, begin, end, to)
         for g in range(group):
             m, total = _weights_of(a, table, head, first, begin, end, low, end, scores + g * SPLIT * 4)
             store_f32(records + g * record_bytes + padded * 4, m)
             store_f32(records + g * record_bytes + padded * 4 + 4, total)
         weigh_row(a, table, head, group, low, end, scores + (low - first) * 4, records, record_bytes)
         return
-    for tile in range(begin, end, TILE):
+    for i in range(rows if int8 else 0):
+        low, high = _visible(a, s, row + i)
+        start, stop = max(begin, low // TILE * TILE), min(end, high)
+        source, to = q + (row + i) * q_token + head * group * q_head, scores + (i * group * SPLIT + start - first) * 4
+        scores_int8(a, table, head, source, group, start, stop, to, tile_data)
+    for tile in range(begin, begin if int8 else end, TILE):
         load_keys(a, table, head, tile, min(TILE, end - tile), tile_data)
         for i in range(rows):
             low, high = _visible(a, s, row + i)

@@ -68,10 +68,8 @@ def scores_of_row(a, table, head, q, group, begin, end, scores):
             to_g, to_h, to_i = to + g * SPLIT * 4, to + h * SPLIT * 4, to + i * SPLIT * 4
             if size == 4:
                 _scores_of_three(load_f32x16, v, w, x, k0, k1, k2, k3, step, d, scale, to_g, to_h, to_i)
-            elif size == 2:
-                _scores_of_three(load_f16x16, v, w, x, k0, k1, k2, k3, step, d, scale, to_g, to_h, to_i)
             else:
-                _scores_of_three(load_i8_f32x16, v, w, x, k0, k1, k2, k3, step, d, scale, to_g, to_h, to_i)
+                _scores_of_three(load_f16x16, v, w, x, k0, k1, k2, k3, step, d, scale, to_g, to_h, to_i)
 
 
 @template

@@ -6,20 +6,11 @@ Every query vector is worked on in one order of float operations, whichever of t
 from . import simd
 from .compiler import inline, template
 from .functions import exp
-from .memory import (
-    load_f16, load_f16x16, load_f32, load_f32x16, load_i8_f32, load_i8_f32x16, load_i32, load_i64, store_f32, store_f32x16,
-)
+from .memory import load_f16, load_f16x16, load_f32, load_f32x16, load_i8_f32x16, load_i32, load_i64, store_f32, store_f32x16
 from .simd import add, broadcast, fma, mul
 
 SPLIT, TILE = 256, 64
 _INFINITY = float("inf")
-
-
-@inline
-def _element(at, size):
-    if size == 4:
-        return load_f32(at)
-    return load_f16(at) if size == 2 else load_i8_f32(at)
 
 
 @template
@@ -50,7 +41,7 @@ def load_keys(a, table, head, first, count, to):
         source = base + load_i32(table + position // p * 4) * load_i64(a + 56) + position % p * size
         if p < 16:
             for j in range(d):
-                store_f32(to + (j * TILE + i) * 4, _element(source + j * p * size, size))
+                store_f32(to + (j * TILE + i) * 4, load_f32(source + j * p * 4) if size == 4 else load_f16(source + j * p * 2))
         else:
             _copy(size, source, p * size, to + i * 4, TILE * 4, d)
 
@@ -66,23 +57,9 @@ def load_values(a, table, head, first, count, to, padded):
         target = to + i * padded * 4
         if d != padded:
             for j in range(d):
-                store_f32(target + j * 4, _element(source + j * size, size))
+                store_f32(target + j * 4, load_f32(source + j * 4) if size == 4 else load_f16(source + j * 2))
         else:
             _copy(size, source, 16 * size, target, 64, d // 16)
-
-
-@inline
-def times_scales(a, cache, table, head, begin, end, row):
-    """row[i] *= the scale of position begin + i in an INT8 cache (a block: its codes, then a float32 scale a position)."""
-    d, p = load_i64(a + 136), load_i64(a + 144)
-    base = cache + head * load_i64(a + 64) + d * p
-    for i in range(0, end - begin, 1 if p < 16 else 16):
-        position = begin + i
-        scale, at = base + load_i32(table + position // p * 4) * load_i64(a + 56) + position % p * 4, row + i * 4
-        if p < 16:
-            store_f32(at, load_f32(at) * load_f32(scale))
-        else:
-            store_f32x16(at, mul(load_f32x16(at), load_f32x16(scale)))
 
 
 @inline

@@ -64,11 +64,14 @@ class CpuKernels:
     def new_cache(self, blocks: int, block_size: int, heads: int, head_dim: int, dtype: str) -> tuple[np.ndarray, np.ndarray]:
         """Keys lie [Hk,B,D,P] and values [Hk,B,P,D], so that one head reads one stream; both are returned as [B,P,Hk,D] views.
 
-        INT8: a head's block is its codes, then P float32 scales that the view does not show."""
+        INT8: as `attention_int8` describes it; the view of the keys has the right shape, their codes another order in a block."""
         if dtype not in _KV_TYPES:
             raise ValueError(f"KV dtype {dtype!r} is not one of {', '.join(_KV_TYPES)}.")
         if block_size < 1 or block_size & (block_size - 1):
             raise ValueError(f"block size {block_size} is not a power of two.")
+        if dtype == "int8" and (block_size < 16 or head_dim % 16):
+            raise ValueError("an INT8 cache needs blocks of 16 positions or more and heads of a multiple of 16; they are "
+                             f"{block_size} and {head_dim}.")
         size = head_dim * block_size
         keys, values = (touched_as_used((heads, blocks, size + _scale_bytes(dtype, block_size)), _KV_TYPES[dtype])[:, :, :size]
                         for _ in range(2))

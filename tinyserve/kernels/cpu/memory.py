@@ -44,11 +44,6 @@ def load_f16(builder, address):
 
 
 @op(types.float32, types.int64)
-def load_i8_f32(builder, address):
-    return builder.sitofp(_load(builder, address, I8, 1), F32)
-
-
-@op(types.float32, types.int64)
 def load_bf16(builder, address):
     bits = builder.shl(builder.zext(_load(builder, address, ir.IntType(16), 2), I32), I32(16))
     return builder.bitcast(bits, F32)

@@ -1,39 +1,29 @@
 """Writing keys and values where `attention` will read them."""
 
-from . import memory, simd
+import numpy as np
+
+from . import memory
+from .attention_int8 import round_to_int8
 from .compiler import inline, kernel
-from .linear import rounded
 from .memory import load_f32, load_i32, load_i64, store_f16, store_f32
-from .simd import broadcast
 from .team import claim
 
-_codes = memory.stack(64)
+_SIGNS = np.int32(-2139062144)  # 0x80808080: adds 128 to each of four bytes
+
+@inline
+def _store_int8(k, v, d, p, at, keys, values):
+    """One head of one token to offset `at` of its block, as `attention_int8` describes it."""
+    value = values + at * d
+    store_f32(keys + d * p + at * 4, round_to_int8(k, d, value)[0])  # the value's place serves as scratch
+    for j in range(0, d, 4):
+        memory.store_i32(keys + j * p + at * 4, load_i32(value + j) ^ _SIGNS)
+    store_f32(values + d * p + at * 4, round_to_int8(v, d, value)[0])
 
 
 @inline
-def _store_int8(x, d, to, step, scale_at):
-    """x[D] as codes round(127 x / max|x|), `step` bytes apart, and max|x| / 127 (NaN where x is not finite) at scale_at."""
-    zero, codes = broadcast(simd.f32(0)), _codes()
-    largest = poison = zero
-    for j in range(0, d, 16):
-        v = memory.load_some(x + j * 4, d - j)
-        largest = simd.vmax(simd.vabs(v), largest)
-        poison = simd.fma(v, zero, poison)
-    most = simd.max_lanes(largest)
-    store_f32(scale_at, most / simd.f32(127) + simd.sum_lanes(poison))
-    inverse = broadcast(simd.f32(127) / most if most > simd.f32(1e-36) else simd.f32(0))  # 127 / 1e-37 is inf
-    for j in range(0, d, 16):
-        memory.store_as_i8x16(codes, simd.to_i32(rounded(simd.mul(memory.load_some(x + j * 4, d - j), inverse))))
-        for i in range(min(16, d - j)):
-            memory.store_i8(to + (j + i) * step, memory.load_u8(codes + i))
-
-
-@inline
-def _store(x, d, to, step, size, scale_at):
+def _store(x, d, to, step, size):
     """x[D] to elements of `size` bytes that lie `step` bytes apart."""
-    if size == 1:
-        _store_int8(x, d, to, step, scale_at)
-    elif size == 2:
+    if size == 2:
         for j in range(d):
             store_f16(to + j * step, load_f32(x + j * 4))
     else:
@@ -56,5 +46,8 @@ def store_kv(a, thread, threads, barrier):
             keys, values = load_i64(a + 40) + block, load_i64(a + 48) + block
             k = load_i64(a + 16) + t * load_i64(a + 24) + head * load_i64(a + 32)
             v = load_i64(a + 88) + t * load_i64(a + 96) + head * load_i64(a + 104)
-            _store(k, d, keys + at * size, p * size, size, keys + d * p + at * 4)
-            _store(v, d, values + at * d * size, size, size, values + d * p + at * 4)
+            if size == 1:
+                _store_int8(k, v, d, p, at, keys, values)
+            else:
+                _store(k, d, keys + at * size, p * size, size)
+                _store(v, d, values + at * d * size, size, size)
