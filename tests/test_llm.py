@@ -232,7 +232,7 @@ def test_one_refused_prompt_stops_the_whole_call(llm):
 @pytest.mark.parametrize("setting", [
     {"max_model_len": 1}, {"max_model_len": 257}, {"max_model_len": 10**15}, {"max_model_len": "2k"}, {"max_num_seqs": 0},
     {"block_size": 12}, {"max_num_batched_tokens": 0}, {"kv_cache_dtype": "fp8"}, {"num_kv_blocks": 1}, {"dtype": "float17"},
-    {"kv_cache_dtype": "bfloat16"},
+    {"kv_cache_dtype": "bfloat16"}, {"kv_cache_dtype": "int8", "block_size": 8},
     {"device": "tpu"},
 ])
 def test_bad_settings_are_refused(folder, setting):

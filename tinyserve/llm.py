@@ -55,10 +55,14 @@ class LLM:
         self.tokenizer: Tokenizer = load_tokenizer(files)
         loaded = load_model(files, ops, dtype, self.max_model_len)
         self.seed = secrets.randbits(32) if seed is None else seed
-        self.engine = Engine(loaded.decoder, ops, EngineConfig(
+        settings = EngineConfig(
             max_model_len=self.max_model_len, num_blocks=num_kv_blocks or 4 * blocks_for(self.max_model_len, block_size) + 1,
             block_size=block_size, max_num_seqs=max_num_seqs, max_num_batched_tokens=max_num_batched_tokens,
-            kv_dtype="float16" if kv_cache_dtype == "auto" else kv_cache_dtype, eager=enforce_eager), self.tokenizer)
+            kv_dtype="float16" if kv_cache_dtype == "auto" else kv_cache_dtype, eager=enforce_eager)
+        try:
+            self.engine = Engine(loaded.decoder, ops, settings, self.tokenizer)
+        except ValueError as problem:  # a cache that these kernels cannot make
+            raise InvalidRequest(str(problem)) from None
         self._count = 0
         self._inbox: dict[str, deque[Progress]] = {}
 

@@ -5,13 +5,12 @@ and their scales. score = float(q_codes . k_codes) * (q_scale * scale) * k_scale
 """
 
 from . import memory, simd
+from .attention_tiles import SPLIT, TILE
 from .compiler import inline
 from .dot import dot_wide
-from .memory import load_f32, load_f32x16, load_i32, load_i64, load_u8x64, store_f32, store_f32x16
 from .linear import rounded
+from .memory import load_f32, load_f32x16, load_i32, load_i64, load_u8x64, store_f32, store_f32x16
 from .simd import broadcast, broadcast_i32, mul, sub_i32, to_f32, zero_i32x16
-
-SPLIT, TILE = 256, 64
 
 
 @inline
@@ -69,6 +68,17 @@ def _dots_of_three(q, r, o, k0, k1, k2, k3, p, d, to, to_r, to_o):
 
 
 @inline
+def _fetch(a, cache, table, head, begin, end):
+    """Ask for the cache lines of the positions begin..end before they are needed: blocks are too short for the processor
+    to see a stream in them."""
+    p, block_bytes = load_i64(a + 144), load_i64(a + 56)
+    for position in range(begin, end, p):
+        block = cache + head * load_i64(a + 64) + load_i32(table + position // p * 4) * block_bytes
+        for line in range(0, block_bytes, 64):
+            memory.prefetch(block + line)
+
+
+@inline
 def scores_int8(a, table, head, q, group, begin, end, scores, scratch):
     """scores[group, SPLIT] of the positions begin..end, begin a multiple of 64; `scores` is where begin's score goes."""
     d, p, q_head, scale = load_i64(a + 136), load_i64(a + 144), load_i64(a + 32), load_f32(load_i64(a + 152))
@@ -78,7 +88,10 @@ def scores_int8(a, table, head, q, group, begin, end, scores, scratch):
         q_scale, total = round_to_int8(q + g * q_head, d, to + 8)
         store_f32(to, q_scale * scale)
         memory.store_i32(to + 4, total << 7)
+    _fetch(a, load_i64(a + 40), table, head, begin, min(begin + TILE, end))
     for tile in range(begin, end, TILE):
+        _fetch(a, load_i64(a + 40), table, head, tile + TILE, min(tile + 2 * TILE, end))
+        _fetch(a, load_i64(a + 48), table, head, tile, min(tile + TILE, end))
         k0 = _keys_of(a, table, head, tile)
         k1 = _keys_of(a, table, head, tile + 16) if tile + 16 < end else k0
         k2 = _keys_of(a, table, head, tile + 32) if tile + 32 < end else k0

@@ -70,7 +70,7 @@ class CpuKernels:
         if block_size < 1 or block_size & (block_size - 1):
             raise ValueError(f"block size {block_size} is not a power of two.")
         if dtype == "int8" and (block_size < 16 or head_dim % 16):
-            raise ValueError("an INT8 cache needs blocks of 16 positions or more and heads of a multiple of 16; they are "
+            raise ValueError("An INT8 cache needs blocks of 16 positions or more and heads of a multiple of 16; they are "
                              f"{block_size} and {head_dim}.")
         size = head_dim * block_size
         keys, values = (touched_as_used((heads, blocks, size + _scale_bytes(dtype, block_size)), _KV_TYPES[dtype])[:, :, :size]

@@ -132,6 +132,12 @@ def load_i8_f32x16(builder, address):
     return builder.sitofp(_load(builder, address, ir.VectorType(I8, 16), 1), f32x16.llvm)
 
 
+@op(types.void, types.int64)
+def prefetch(builder, address):
+    """Ask for a cache line that will be read soon, into the second level."""
+    call(builder, "llvm.prefetch.p0", ir.VoidType(), pointer(builder, address, I8), I32(0), I32(2), I32(1))
+
+
 @op(u8x64, types.int64)
 def load_u8x64(builder, address):
     return _load(builder, address, u8x64.llvm, 1)
