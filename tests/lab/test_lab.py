@@ -56,7 +56,6 @@ def test_pictures_are_small_and_say_what_they_show():
                 lab.figures.attention_bytes([1, 2], {"x": [1e6, 2e6]}), lab.figures.split_schedule(4),
                 lab.figures.nibble_word(0x12345678), lab.figures.thread_map(20), lab.figures.banks(33),
                 lab.figures.warp_request(8), lab.figures.product_tiles(1), lab.figures.fragments(31),
-                lab.figures.counts({"a kernel": 0}, "sectors read"),
                 lab.figures.kernel_step([STEP], 0)]
     for picture in pictures:
         data, metadata = picture._repr_mimebundle_()

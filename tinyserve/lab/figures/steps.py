@@ -18,7 +18,7 @@ def kernel_step(steps: Sequence[Any], number: int) -> Image:
     step = steps[number]
     arrays = [array.reshape(-1, ACROSS) if array.size % ACROSS == 0 else array.reshape(1, -1) for array in step.shared.values()]
     warps = -(-len(step.waits) // ACROSS)
-    figure, axes = canvas(width=8.2, height=1.1 + 0.24 * (warps + sum(len(array) + 2 for array in arrays)))
+    figure, axes = canvas(width=7.2, height=1.1 + 0.21 * (warps + sum(len(array) + 2 for array in arrays)))
     places = list(dict.fromkeys(step.waits))
     who = {place: f"{step.waits.count(place)} threads {'wait at ' + place if place else 'have left'}" for place in places}
     for thread, place in enumerate(step.waits):
@@ -55,5 +55,5 @@ def _values(axes: Any, array: Any, top: float) -> None:
         share = (float(value) - low) / (high - low or 1.0) if known else 0.0
         _square(axes, column, top - row - 0.2, colormaps["cividis"](share) if known else "white", False)
         if known and len(array) <= 8:
-            axes.text(column + 0.48, top - row + 0.2, f"{value:.3g}", fontsize=5, ha="center", va="center",
+            axes.text(column + 0.48, top - row + 0.2, f"{value:.3g}", fontsize=4.5, ha="center", va="center",
                       color="white" if share < 0.6 else "black")

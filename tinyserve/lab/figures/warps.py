@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from IPython.display import Image
@@ -68,11 +68,11 @@ def banks(width: int, rows: int = 32) -> Image:
     """A tile of float32 in shared memory, `width` words a row: the bank of each word, and the passes that reading column 0 takes."""
     import numpy as np
 
-    figure, axes = canvas(width=6.4, height=4.2)
+    figure, axes = canvas(width=4.8, height=3.3)
     bank = (np.arange(rows)[:, None] * width + np.arange(width)) % BANKS
     axes.imshow(bank, cmap="cividis", vmin=0, vmax=BANKS - 1)
     for row in range(rows):
-        axes.text(0, row, str(bank[row, 0]), ha="center", va="center", fontsize=5.5, color="white" if bank[row, 0] < 20 else "black")
+        axes.text(0, row, str(bank[row, 0]), ha="center", va="center", fontsize=4.5, color="white" if bank[row, 0] < 20 else "black")
     passes, different = int(np.bincount(bank[:, 0]).max()), len(set(bank[:, 0]))
     told = f"column 0 lies in {different} bank{'s' * (different > 1)}: {passes} pass{'es' * (passes > 1)} to read it"
     axes.add_patch(_outline(-0.5, -0.5, 1, rows))
@@ -112,7 +112,7 @@ def fragments(lane: int) -> Image:
     lane that holds them; one lane's boxes stand out and name their items."""
     from ...kernels.cuda.warp.fragments import A_SHAPE_16, B_SHAPE_16, C_SHAPE, a_16bit, b_16bit, c_32bit
 
-    figure, axes = canvas(width=7.0, height=3.8)
+    figure, axes = canvas(width=5.4, height=3.1)
     parts: list[tuple[str, tuple, Callable, int]] = [
         ("A, 4 registers of two", A_SHAPE_16, a_16bit, 8), ("B, 2 registers of two", B_SHAPE_16, b_16bit, 4),
         ("result, 4 float32", C_SHAPE, c_32bit, 4)]
@@ -131,14 +131,3 @@ def fragments(lane: int) -> Image:
     axes.axis("off")
     held = [f"{name.split(',')[0]} {[layout(lane, item) for item in range(items)]}" for name, _, layout, items in parts]
     return image(figure, f"Fragments of mma m16n8k16: lane {lane} holds, as (row, column), " + "; ".join(held) + ".")
-
-
-def counts(rungs: Mapping[str, int], label: str) -> Image:
-    """One count for several versions of a kernel, as bars."""
-    figure, axes = canvas(height=0.7 + 0.42 * len(rungs))
-    names, values = list(rungs)[::-1], list(rungs.values())[::-1]
-    axes.barh(names, values, color=BLUE)
-    for i, value in enumerate(values):
-        axes.text(value, i, f" {value:,}", va="center")
-    axes.set(xlabel=label, xlim=(0, 1.18 * max(*values, 1)))
-    return image(figure, f"{label}: " + ", ".join(f"{name} {value:,}" for name, value in rungs.items()) + ".")
