@@ -36,13 +36,14 @@ class LLM:
     answer in tokens; default the model's own, at most 32768. kv_cache_dtype: "auto" (float16), "float32", or "int8" (one scale a
     token and head: half the bytes of float16, and slightly other logits). seed: makes runs repeat where a request names no seed of
     its own (None: they differ). num_kv_blocks: cache blocks of `block_size` tokens; default four contexts (memory is touched only as
-    it is used). enforce_eager: call every op, never replay a recorded step. Raises the errors of `tinyserve.errors`.
+    it is used). enable_prefix_caching: prompts that begin alike share what is computed of it. enforce_eager: call every op, never replay a recorded step. Raises the errors of `tinyserve.errors`.
     """
 
     def __init__(self, model: Union[str, Path] = "smollm2", *, dtype: str = "auto", device: str = "auto",
                  max_model_len: Optional[int] = None, seed: Optional[int] = 0, max_num_seqs: int = 64,
                  max_num_batched_tokens: int = 512, block_size: int = 16, kv_cache_dtype: str = "auto",
-                 num_kv_blocks: Optional[int] = None, enforce_eager: bool = False, kernels: Any = None):
+                 num_kv_blocks: Optional[int] = None, enable_prefix_caching: bool = False,
+                 enforce_eager: bool = False, kernels: Any = None):
         _check_sizes(max_num_seqs=(max_num_seqs, 1), max_num_batched_tokens=(max_num_batched_tokens, 1), block_size=(block_size, 1),
                      num_kv_blocks=(2 if num_kv_blocks is None else num_kv_blocks, 2))
         if block_size & (block_size - 1):
@@ -58,7 +59,8 @@ class LLM:
         settings = EngineConfig(
             max_model_len=self.max_model_len, num_blocks=num_kv_blocks or 4 * blocks_for(self.max_model_len, block_size) + 1,
             block_size=block_size, max_num_seqs=max_num_seqs, max_num_batched_tokens=max_num_batched_tokens,
-            kv_dtype="float16" if kv_cache_dtype == "auto" else kv_cache_dtype, eager=enforce_eager)
+            kv_dtype="float16" if kv_cache_dtype == "auto" else kv_cache_dtype, eager=enforce_eager,
+            prefix_cache=enable_prefix_caching)
         try:
             self.engine = Engine(loaded.decoder, ops, settings, self.tokenizer)
         except ValueError as problem:  # a cache that these kernels cannot make

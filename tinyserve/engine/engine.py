@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Optional
 
 from ..cache.pool import BlockPool, blocks_for
+from ..cache.prefix import HashChain
 from ..cache.store import KVStore
 from ..errors import InvalidRequest
 from ..text.params import SamplingParams
@@ -22,7 +23,9 @@ from .stream import TextStream
 
 @dataclass(frozen=True)
 class EngineConfig:
-    """Sizes of the engine, in tokens and blocks. `num_blocks` counts the null block too."""
+    """Sizes of the engine, in tokens and blocks, and its policies. `num_blocks` counts the null block too. `prefix_cache`: blocks of
+    equal beginnings are shared. `preempt`: memory is given out as it is needed, and taken back from the newest. `static`: batches run
+    to their end before the next one starts."""
 
     max_model_len: int
     num_blocks: int
@@ -31,6 +34,9 @@ class EngineConfig:
     max_num_batched_tokens: int = 512
     kv_dtype: str = "float16"
     eager: bool = False  # call every op, never replay a recorded step
+    prefix_cache: bool = False
+    preempt: bool = False
+    static: bool = False
 
 
 @dataclass(frozen=True)
@@ -55,7 +61,9 @@ class Engine:
         self.store = KVStore(ops, layers=model.layers, blocks=config.num_blocks, block_size=config.block_size,
                              kv_heads=model.kv_heads, head_dim=model.head_dim, dtype=config.kv_dtype)
         self.pool = BlockPool(config.num_blocks)
-        self.scheduler = Scheduler(self.pool, config.block_size, config.max_num_seqs, config.max_num_batched_tokens)
+        index = HashChain(self.pool, config.block_size) if config.prefix_cache else None
+        self.scheduler = Scheduler(self.pool, config.block_size, config.max_num_seqs, config.max_num_batched_tokens, index=index,
+                                   key=config.kv_dtype, preempt=config.preempt, static=config.static)
         self.runner, self.sampler = Runner(decoder, self.store, ops, config.eager), Sampler(ops)
         self.plan: Optional[Plan] = None
         self._live: dict[str, list[Sequence]] = {}
@@ -72,11 +80,13 @@ class Engine:
 
     # --- requests ---
 
-    def add(self, request_id: str, prompt_ids: Many[int], params: SamplingParams, seed: Optional[int] = None) -> Request:
-        """Queue a request; nothing is computed yet. Raises `InvalidRequest` for what can never be served."""
+    def add(self, request_id: str, prompt_ids: Many[int], params: SamplingParams, seed: Optional[int] = None, *,
+            salt: str = "", priority: int = 0) -> Request:
+        """Queue a request; nothing is computed yet. It shares cached blocks with requests of its `salt` only; a lower `priority` goes
+        first. Raises `InvalidRequest` for what can never be served."""
         limit = self._limit(request_id, prompt_ids, params)
         chosen = params.seed if params.seed is not None else seed if seed is not None else secrets.randbits(63)
-        request = Request(request_id, tuple(map(int, prompt_ids)), params, chosen, self.clock())
+        request = Request(request_id, tuple(map(int, prompt_ids)), params, chosen, self.clock(), salt, priority)
         bad = self._bad_sequences(params)
         sequences = []
         for index in range(params.n):
@@ -135,7 +145,8 @@ class Engine:
         if not plan.rows:
             return []
         for sequence in plan.admitted:
-            sequence.timeline.scheduled = started
+            if sequence.timeline.scheduled is None:
+                sequence.timeline.scheduled = started
         tokens = iter(self._compute(plan))
         ended = self.clock()
         progress = []
@@ -144,9 +155,11 @@ class Engine:
             token = next(tokens) if row.samples else None
             if row.sequence.finish_reason is not None:  # aborted while the step ran
                 continue
-            if token is not None:
-                progress.append(self._advance(row.sequence, token))
             row.sequence.num_computed += row.count
+            if token is not None:
+                if token.token_id >= 0:
+                    self.scheduler.publish(row.sequence)
+                progress.append(self._advance(row.sequence, token))
         return progress
 
     def _account(self, row: Row, seconds: float) -> None:
@@ -190,7 +203,7 @@ class Engine:
         logprobs = self.ops.numpy(self.ops.log_softmax(logits))
         for offset, values in enumerate(logprobs):
             following = row.start + offset + 1
-            if following < len(prompt):
+            if len(sequence.prompt_logprobs) == following < len(prompt):  # noted already where it was preempted
                 token = prompt[following]
                 sequence.prompt_logprobs.append(SampledToken(token, float(values[token]), top_logprobs(values, token, count)))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Optional
+from typing import Any, Optional
 
 from ..text.params import SamplingParams
 from ..text.sampler import SampledToken, SamplingState
@@ -18,6 +18,8 @@ class Request:
     params: SamplingParams
     seed: int
     arrival: float
+    salt: str = ""  # requests share cached blocks only with those of the same salt
+    priority: int = 0  # the lower goes first
 
 
 @dataclass
@@ -54,6 +56,11 @@ class Sequence:
     timeline: Timeline
     blocks: list[int] = field(default_factory=list)
     num_computed: int = 0
+    num_cached: int = 0  # of these, found in the prefix index at the last admission
+    link: Any = None  # the last block that the prefix index knows of this sequence
+    published: int = 0  # how many of its blocks these are
+    turn: tuple[int, int] = (0, 0)  # the place in the queue, kept over preemption
+    preemptions: int = 0
     finish_reason: Optional[str] = None
     stop_reason: Optional[int | str] = None
     prompt_logprobs: list[Optional[SampledToken]] = field(default_factory=lambda: [None])
