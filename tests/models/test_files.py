@@ -164,7 +164,7 @@ def test_an_unknown_dtype_is_refused(folder):
     ({"model_type": ["llama"]}, ["['llama']"], UnsupportedModel),
     ({"hidden_act": "gelu"}, ["gelu"], UnsupportedModel),
     ({"mlp_bias": True}, ["MLP biases"], UnsupportedModel),
-    ({"quantization_config": {"bits": 4}}, ["already quantized"], UnsupportedModel),
+    ({"quantization_config": {"bits": 4}}, ["quantized by None"], UnsupportedModel),
     ({"partial_rotary_factor": 0.5}, ["part of each head"], UnsupportedModel),
     ({"rope_scaling": {"rope_type": "longrope", "factor": 2.0}}, ["longrope"], UnsupportedModel),
     ({"rope_scaling": {"rope_type": "yarn"}}, ["factor"], CorruptCheckpoint),

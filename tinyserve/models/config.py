@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from ..errors import CorruptCheckpoint, UnsupportedModel
+from .quantized import Scheme, read_scheme
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,7 @@ class ModelConfig:
     window: int = 0
     attention_bias: bool = False
     end_ids: tuple[int, ...] = ()
+    scheme: Optional[Scheme] = None  # how a quantized checkpoint packs its matrices
 
     @property
     def family(self) -> Architecture:
@@ -179,10 +181,10 @@ def from_hf(config: Mapping[str, Any]) -> ModelConfig:
     """A `config.json` as a dict -> `ModelConfig`. Unknown families and features are refused, never ignored."""
     name = config.get("model_type")
     family = _architecture(name)
-    if config.get("quantization_config"):
-        raise UnsupportedModel("This checkpoint is already quantized in a format that tinyserve does not read yet.")
-    values = _Values(config)
+    values, scheme = _Values(config), read_scheme(config)
     if name == "gpt2":
+        if scheme:
+            raise UnsupportedModel("Quantized checkpoints of gpt2 are not supported.")
         return _from_gpt2(values)
     if config.get("hidden_act", "silu") not in ("silu", "swish"):
         raise UnsupportedModel(f"Activation {config['hidden_act']!r} is not supported for {name}; only silu is.")
@@ -196,7 +198,7 @@ def from_hf(config: Mapping[str, Any]) -> ModelConfig:
         ffn=values.integer("intermediate_size"), vocab=values.integer("vocab_size"),
         context_length=values.integer("max_position_embeddings"), eps=values.number("rms_norm_eps"),
         tied=values.flag("tie_word_embeddings"), rope_theta=theta, rope_scaling=scaling, window=_hf_window(name, values),
-        attention_bias=values.flag("attention_bias") or family.attention_bias, end_ids=values.ids("eos_token_id"))
+        attention_bias=values.flag("attention_bias") or family.attention_bias, end_ids=values.ids("eos_token_id"), scheme=scheme)
 
 
 def _from_gpt2(values: _Values) -> ModelConfig:

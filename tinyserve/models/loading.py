@@ -43,8 +43,8 @@ def read_config(files: ModelFiles) -> ModelConfig:
 def load_model(model: str | Path | ModelFiles, ops: Any, dtype: str = "auto", max_positions: Optional[int] = None) -> LoadedModel:
     """Load a model for the kernel set `ops`.
 
-    dtype "auto" keeps 4- and 8-bit GGUF blocks as they are and bfloat16 as bfloat16, everything else in float32; "float32",
-    "bfloat16", "int8" and "int4" convert (rounding to nearest). Raises the errors of `errors` with one clear sentence.
+    dtype "auto" keeps quantized matrices (GGUF blocks, GPTQ, AWQ, compressed-tensors) and bfloat16 as they are, everything else in
+    float32; "float32", "bfloat16", "int8" and "int4" convert (rounding to nearest). Raises the errors of `errors` with one clear sentence.
     """
     if dtype not in ("auto", *DTYPES):
         raise InvalidRequest(f"dtype {dtype!r} is not one of auto, {', '.join(DTYPES)}.")

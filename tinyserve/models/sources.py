@@ -15,9 +15,12 @@ import numpy as np
 from ..errors import CorruptCheckpoint, ModelNotFound, UnsupportedModel
 from ..kernels.layouts import Weight
 from ..quantization.blocks import from_q4_0, from_q4_1, from_q8_0
+from ..quantization.grid import Quantized
+from ..quantization.packing import PARTS
 from ..quantization.rounding import pack
 from .config import ModelConfig
 from .gguf_file import BF16, Q4_0, Q4_1, Q8_0, GgufFile
+from .quantized import joined, packed_shape, unpacked
 
 _HF = {
     "embedding": "model.embed_tokens", "head": "lm_head", "final_norm": "model.norm", "q": "self_attn.q_proj",
@@ -85,7 +88,26 @@ class SafetensorsSource:
 
     def has(self, part: str, layer: Optional[int] = None) -> bool:
         """True where the checkpoint holds this part."""
-        return self._full_name(part, layer) in self._where
+        return self._full_name(part, layer) in self._where or bool(self._packed(part, layer))
+
+    def _packed(self, part: str, layer: Optional[int]) -> dict[str, str]:
+        """Ending -> tensor name of a matrix that the checkpoint's scheme packs; {} for any other."""
+        scheme, base = self._config.scheme, self._full_name(part, layer).removesuffix("weight")
+        names = {ending: base + ending for ending in PARTS[scheme.layout]} if scheme else {}
+        found = {ending: name for ending, name in names.items() if name in self._where}
+        return found if scheme and PARTS[scheme.layout][0] in found else {}
+
+    def quantized(self, part: str, layer: Optional[int]) -> Optional[Quantized]:
+        """The codes of a matrix that the checkpoint holds quantized, or None."""
+        found = self._packed(part, layer)
+        if not found:
+            return None
+        parts = {}
+        for ending, name in found.items():
+            handle, file = self._where[name]
+            integer = handle.get_slice(name).get_dtype() in ("I32", "I64")
+            parts[ending] = handle.get_tensor(name) if integer else _float32(handle, name, file)
+        return unpacked(parts, self._config.scheme, self._full_name(part, layer).removesuffix(".weight"))
 
     def _found(self, part: str, layer: Optional[int]) -> tuple[str, Any, Path]:
         name = self._full_name(part, layer)
@@ -95,24 +117,33 @@ class SafetensorsSource:
 
     def shape(self, part: str, layer: Optional[int] = None) -> tuple[int, ...]:
         """The tensor's shape, without reading it."""
+        if packed := self._packed(part, layer):
+            name = next(iter(packed.values()))
+            return packed_shape(self._where[name][0].get_slice(name).get_shape(), self._config.scheme)
         name, handle, _ = self._found(part, layer)
         shape = tuple(handle.get_slice(name).get_shape())
         return shape[::-1] if self._gpt2 and layer is not None else shape
 
     def floats(self, part: str, layer: Optional[int] = None) -> np.ndarray:
         """The tensor in float32, matrices as W[N, K]."""
+        if (tensor := self.quantized(part, layer)) is not None:
+            return tensor.dequantize()
         name, handle, file = self._found(part, layer)
         values = _float32(handle, name, file)
         # GPT-2 keeps its matrices as [in, out].
         return np.ascontiguousarray(values.T) if self._gpt2 and layer is not None and values.ndim == 2 else values
 
     def weight(self, parts: Sequence[str], layer: Optional[int], dtype: str) -> Optional[Weight]:
-        """The parts, one under the other, packed. dtype "auto": bfloat16 where the file holds that, else float32."""
-        found = [self._found(part, layer) for part in parts]
+        """The parts, one under the other, packed, or None where their formats differ and they must stay apart. dtype "auto":
+        quantized matrices as they are, bfloat16 where the file holds that, else float32."""
+        if dtype == "auto" and any(self._packed(part, layer) for part in parts):
+            return joined([self.quantized(part, layer) for part in parts], self._full_name(parts[0], layer).removesuffix(".weight"))
+        name = self._full_name(parts[0], layer)
         if dtype == "auto":
+            found = [self._found(part, layer) for part in parts]
             kinds = {handle.get_slice(name).get_dtype() for name, handle, _ in found}
             dtype = "bfloat16" if kinds == {"BF16"} else "float32"
-        return pack(np.concatenate([self.floats(part, layer) for part in parts]), dtype, found[0][0])
+        return pack(np.concatenate([self.floats(part, layer) for part in parts]), dtype, name)
 
 
 def _float32(handle: Any, name: str, file: Path) -> np.ndarray:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from ..errors import CorruptCheckpoint
-from ..kernels.layouts import GROUP, Int4Weight, Int8Weight, pack_int8, pack_nibbles
+from ..kernels.layouts import GROUP, Int4Weight, Int8Weight, pack_int8, pack_nibbles, unpack_int4, unpack_int8
+from .fused import to_kernel
+from .grid import Quantized
 
 
 def _float16(blocks: np.ndarray, at: int, name: str) -> np.ndarray:
@@ -42,3 +44,25 @@ def from_q8_0(rows: np.ndarray, name: str = "weight") -> Int8Weight:
     blocks = rows.reshape(len(rows), -1, 34)
     codes = np.ascontiguousarray(blocks[..., 2:]).view(np.int8)
     return pack_int8(codes.reshape(len(rows), blocks.shape[1] * GROUP), _float16(blocks, 0, name))
+
+
+def to_blocks(tensor: Quantized, name: str = "weight") -> tuple[str, np.ndarray]:
+    """A quantized matrix as GGUF blocks, never rounded again: ("Q4_0", "Q4_1" or "Q8_0", rows[N, bytes])."""
+    weight = to_kernel(tensor, name)
+    if isinstance(weight, Int8Weight):
+        codes, scales = unpack_int8(weight)
+        return "Q8_0", _joined(scales[..., None].view(np.uint8), codes.reshape(*scales.shape, GROUP).view(np.uint8))
+    codes, scales, minimums = unpack_int4(weight)
+    symmetric = (minimums == scales * np.float16(-2 ** (tensor.bits - 1))).all()
+    if symmetric and tensor.bits == 3:
+        codes = codes + np.uint8(4)
+    halves = codes.reshape(*scales.shape, 2, 16)
+    nibbles = halves[:, :, 0] | halves[:, :, 1] << 4
+    if symmetric:
+        return "Q4_0", _joined(scales[..., None].view(np.uint8), nibbles)
+    return "Q4_1", _joined(scales[..., None].view(np.uint8), minimums[..., None].view(np.uint8), nibbles)
+
+
+def _joined(*parts: np.ndarray) -> np.ndarray:
+    blocks = np.concatenate(parts, axis=-1)
+    return blocks.reshape(len(blocks), -1)

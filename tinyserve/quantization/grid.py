@@ -59,7 +59,8 @@ class Quantized:
     def dequantize(self) -> np.ndarray:
         """W[N, K] in float32, exactly what the codes stand for."""
         at = np.arange(self.codes.shape[1]) // self.width if self.groups is None else self.groups
-        return (self.codes.astype(np.float32) - self.zeros.astype(np.float32)[:, at]) * self.scales.astype(np.float32)[:, at]
+        codes, zeros, scales = (part.astype(np.float32) for part in (self.codes, self.zeros, self.scales))
+        return np.ascontiguousarray((codes - zeros[:, at]) * scales[:, at])
 
 
 def finite(matrix: np.ndarray, name: str) -> np.ndarray:
