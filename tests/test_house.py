@@ -66,7 +66,7 @@ def test_doors_are_typed_and_documented(file):
 def test_the_whole_house_stays_small():
     lengths = sorted(length(node) for file in FILES for node in functions(ast.parse(file.read_text())))
     lines = [file.read_text().count("\n") for file in FILES]
-    assert sum(lines) <= 16_000 and statistics.median(lines) <= 150
+    assert sum(lines) <= 17_000 and statistics.median(lines) <= 150
     assert statistics.median(lengths) <= 10 and lengths[len(lengths) * 9 // 10] <= 30
 
 
