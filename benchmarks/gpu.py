@@ -8,19 +8,16 @@ benchmarks/records/.
 from __future__ import annotations
 
 import argparse
-import json
-import platform
 import statistics
-import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-RECORDS = Path(__file__).parent / "records"
+from tinyserve.bench.machine import commit
+from tinyserve.bench.records import Record
+
 FLUSH_BYTES = 512 * 2**20
 REPEATS = 30
 
@@ -160,12 +157,10 @@ def timings(bench: Bench, limits: dict) -> list[dict]:
     return found
 
 
-def provenance(torch: Any) -> dict:
+def describe(torch: Any) -> dict:
+    """The card, as a record keeps it."""
     card = torch.cuda.get_device_properties(0)
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=Path(__file__).parent)
-    return {"recorded": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "gpu": card.name, "sms": card.multi_processor_count,
-            "memory_bytes": card.total_memory, "commit": commit.stdout.strip(), "python": platform.python_version(),
-            "torch": torch.__version__, "cuda": torch.version.cuda}
+    return {"gpu": card.name, "sms": card.multi_processor_count, "memory_bytes": card.total_memory, "cuda": torch.version.cuda}
 
 
 def main() -> int:
@@ -180,19 +175,17 @@ def main() -> int:
     from tinyserve.kernels.cuda.kernel_set import gpu_kernels
 
     bench = Bench(gpu_kernels("float16"))
-    record = {"provenance": provenance(torch), "checks": checks(bench)}
-    for check in record["checks"]:
+    found = checks(bench)
+    for check in found:
         print("ok  " if check["ok"] else "FAIL", check["check"], check.get("relative_error", ""))
     if not arguments.checks_only:
-        record["ceilings"] = ceilings(bench)
-        record["timings"] = timings(bench, record["ceilings"])
-        for row in record["timings"]:
+        limits = ceilings(bench)
+        rows = timings(bench, limits)
+        for row in rows:
             print(f"{row['kernel']:<32} {row['cache']:<5} {row['seconds'] * 1e6:>9.1f} us  {row['speedup']:>5.2f}x {row['peer']:<22} "
                   f"{row['of_copy_bandwidth']:>5.0%} of copy  {row['of_float16_rate']:>5.0%} of float16 rate")
-        name = f"gpu-{record['provenance']['gpu'].replace(' ', '-')}-{record['provenance']['recorded'][:10]}.json"
-        RECORDS.mkdir(exist_ok=True)
-        (RECORDS / name).write_text(json.dumps(record, indent=1) + "\n")
-    return 0 if all(check["ok"] for check in record["checks"]) else 1
+        print(Record("gpu", rows, {"repeats": REPEATS, **limits}, {"checks": found}, describe(torch), **commit()).save())
+    return 0 if all(check["ok"] for check in found) else 1
 
 
 if __name__ == "__main__":
