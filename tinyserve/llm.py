@@ -35,8 +35,9 @@ class LLM:
     device: "auto", "cpu", "reference" (plain torch); kernels: a ready kernel set in its place. max_model_len: longest prompt plus
     answer in tokens; default the model's own, at most 32768. kv_cache_dtype: "auto" (float16), "float32", or "int8" (one scale a
     token and head: half the bytes of float16, and slightly other logits). seed: makes runs repeat where a request names no seed of
-    its own (None: they differ). num_kv_blocks: cache blocks of `block_size` tokens; default four contexts (memory is touched only as
-    it is used). enable_prefix_caching: prompts that begin alike share what is computed of it. enforce_eager: call every op, never replay a recorded step. Raises the errors of `tinyserve.errors`.
+    its own (None: they differ). num_kv_blocks: cache blocks of `block_size` tokens; default four contexts (memory is touched only
+    as it is used). enable_prefix_caching: prompts that begin alike share what is computed of it. enforce_eager: call every op,
+    never replay a recorded step. Raises the errors of `tinyserve.errors`.
     """
 
     def __init__(self, model: Union[str, Path] = "smollm2", *, dtype: str = "auto", device: str = "auto",

@@ -19,8 +19,8 @@ def judge(kernel: Any, launch: tuple, arguments: Sequence[Any], expected: Mappin
     """What is wrong with `kernel[launch](*arguments)`, as sentences; an empty list if nothing is.
 
     expected: {position of an output among the arguments: what it must hold}, integers exactly; outputs are poisoned first, or hold
-    what `initial` gives for them. An array in `initial` alone is scratch; every other one must stay as it is. limits: the most that each count of `Traffic` may be, e.g.
-    {"global_reads": 64, "bank_conflicts": 0}.
+    what `initial` gives for them. An array in `initial` alone is scratch; every other one must stay as it is. limits: the most that
+    each count of `Traffic` may be, e.g. {"global_reads": 64, "bank_conflicts": 0}.
     """
     initial = initial or {}
     before = {place: argument.copy() for place, argument in enumerate(arguments)
