@@ -8,7 +8,7 @@ from tinyserve.kernels.cuda import simulate
 from tinyserve.lab.checks import ch00, ch01, ch02, ch03, ch04
 
 simulate()
-from numba import cuda, float32  # noqa: E402
+from numba import cuda, float32, int32  # noqa: E402
 
 from tinyserve.kernels.cuda.attention.one_warp import LOG2_E, paged_one_warp  # noqa: E402
 from tinyserve.kernels.cuda.warp import exp2, warp_sum  # noqa: E402
@@ -253,15 +253,10 @@ def a_block_too_many(q, key_cache, value_cache, table, context, scale, out):
 
 @cuda.jit
 def ignores_the_table(q, key_cache, value_cache, table, context, scale, out):
-    lane, size = cuda.threadIdx.x, key_cache.shape[1]
-    query, top, total, result = q[lane] * scale * float32(LOG2_E), float32(-3.0e38), float32(0), float32(0)
-    for p in range(context):
-        score = warp_sum(query * key_cache[1 + p // size, p % size, lane])
-        higher = max(top, score)
-        total = total * exp2(top - higher) + exp2(score - higher)
-        result = result * exp2(top - higher) + exp2(score - higher) * value_cache[1 + p // size, p % size, lane]
-        top = higher
-    out[lane] = result / total
+    straight = cuda.local.array(16, int32)
+    for i in range(16):
+        straight[i] = 1 + i
+    _walk(q, key_cache, value_cache, straight, context, scale, out)
 
 
 @cuda.jit(device=True)

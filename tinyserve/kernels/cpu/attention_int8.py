@@ -4,38 +4,25 @@ A head's block of keys holds codes + 128 as [D/4, position, 4], then one float32
 and their scales. score = float(q_codes . k_codes) * (q_scale * scale) * k_scale, the integers exact whatever the processor.
 """
 
-from . import memory, simd
+from . import memory
 from .attention_tiles import SPLIT, TILE
 from .compiler import inline
 from .dot import dot_wide
-from .linear import rounded
+from .linear import round_to_int8
 from .memory import load_f32, load_f32x16, load_i32, load_i64, load_u8x64, store_f32, store_f32x16
 from .simd import broadcast, broadcast_i32, mul, sub_i32, to_f32, zero_i32x16
 
 
 @inline
-def round_to_int8(x, d, codes):
-    """x[D] -> codes round(127 x / max|x|), ties to even; returns (max|x| / 127, NaN where x is not finite; the sum of the codes)."""
-    zero, total = broadcast(simd.f32(0)), zero_i32x16()
-    largest = poison = zero
-    for j in range(0, d, 16):
-        v = load_f32x16(x + j * 4)
-        largest = simd.vmax(simd.vabs(v), largest)
-        poison = simd.fma(v, zero, poison)
-    most = simd.max_lanes(largest)
-    inverse = broadcast(simd.f32(127) / most if most > simd.f32(1e-36) else simd.f32(0))  # 127 / 1e-37 is inf
-    for j in range(0, d, 16):
-        v = simd.to_i32(rounded(mul(load_f32x16(x + j * 4), inverse)))
-        memory.store_as_i8x16(codes + j, v)
-        total = simd.add_i32(total, v)
-    return most / simd.f32(127) + simd.sum_lanes(poison), simd.sum_lanes_i32(total)
+def _block_of(a, cache, table, head, position):
+    """Where the block of a position begins, for one head."""
+    return cache + head * load_i64(a + 64) + load_i32(table + position // load_i64(a + 144) * 4) * load_i64(a + 56)
 
 
 @inline
 def _keys_of(a, table, head, position):
     """Where the codes of 16 positions begin."""
-    p = load_i64(a + 144)
-    return load_i64(a + 40) + head * load_i64(a + 64) + load_i32(table + position // p * 4) * load_i64(a + 56) + position % p * 4
+    return _block_of(a, load_i64(a + 40), table, head, position) + position % load_i64(a + 144) * 4
 
 
 @inline
@@ -73,7 +60,7 @@ def _fetch(a, cache, table, head, begin, end):
     to see a stream in them."""
     p, block_bytes = load_i64(a + 144), load_i64(a + 56)
     for position in range(begin, end, p):
-        block = cache + head * load_i64(a + 64) + load_i32(table + position // p * 4) * block_bytes
+        block = _block_of(a, cache, table, head, position)
         for line in range(0, block_bytes, 64):
             memory.prefetch(block + line)
 
@@ -106,8 +93,7 @@ def scores_int8(a, table, head, q, group, begin, end, scores, scratch):
 def times_scales(a, cache, table, head, begin, end, row):
     """row[i] *= the scale of position begin + i, begin a multiple of 16, in one of the caches."""
     d, p = load_i64(a + 136), load_i64(a + 144)
-    base = cache + head * load_i64(a + 64) + d * p
     for i in range(0, end - begin, 16):
         position = begin + i
-        scale = base + load_i32(table + position // p * 4) * load_i64(a + 56) + position % p * 4
+        scale = _block_of(a, cache, table, head, position) + d * p + position % p * 4
         store_f32x16(row + i * 4, mul(load_f32x16(row + i * 4), load_f32x16(scale)))

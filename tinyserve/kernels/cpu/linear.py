@@ -28,19 +28,8 @@ def quantize_row(x, codes, scales, groups, stride):
     """One row of activations to INT8. Group g: its 32 codes at codes + g * stride * 32; at scales + g * stride * 16 its scale,
     scale * sum (both float32) and sum (int32)."""
     for g in range(groups):
-        a, b = load_f32x16(x), load_f32x16(x + 64)
-        x += 128
-        zero = broadcast(simd.f32(0))
-        largest = simd.max_lanes(simd.vmax(simd.vabs(a), simd.vabs(b)))
-        # 0 * x is NaN where x is not finite: a bad activation must reach the output, not be rounded away.
-        poison = simd.sum_lanes(simd.add(mul(a, zero), mul(b, zero)))
-        inverse = broadcast(simd.f32(127) / largest if largest > simd.f32(1e-36) else simd.f32(0))  # 127 / 1e-37 is inf
-        low, high = simd.to_i32(rounded(mul(a, inverse))), simd.to_i32(rounded(mul(b, inverse)))
-        memory.store_as_i8x16(codes, low)
-        memory.store_as_i8x16(codes + 16, high)
-        scale = largest / simd.f32(127) + poison
+        scale, total = round_to_int8(x + g * GROUP * 4, GROUP, codes)
         memory.store_f32(scales, scale)
-        total = simd.sum_lanes_i32(add_i32(low, high))
         memory.store_f32(scales + 4, scale * simd.f32(total))
         memory.store_i32(scales + 8, total)
         codes += stride * GROUP
@@ -48,7 +37,25 @@ def quantize_row(x, codes, scales, groups, stride):
 
 
 @inline
-def rounded(v):
+def round_to_int8(x, d, codes):
+    """x[D] -> codes round(127 x / max|x|), ties to even; returns (max|x| / 127, NaN where x is not finite; the sum of the codes)."""
+    zero, total = broadcast(simd.f32(0)), zero_i32x16()
+    largest = poison = zero  # 0 * x is NaN where x is not finite: a bad value must reach the output, not be rounded away
+    for j in range(0, d, 16):
+        v = load_f32x16(x + j * 4)
+        largest = simd.vmax(simd.vabs(v), largest)
+        poison = simd.fma(v, zero, poison)
+    most = simd.max_lanes(largest)
+    inverse = broadcast(simd.f32(127) / most if most > simd.f32(1e-36) else simd.f32(0))  # 127 / 1e-37 is inf
+    for j in range(0, d, 16):
+        v = simd.to_i32(_rounded(mul(load_f32x16(x + j * 4), inverse)))
+        memory.store_as_i8x16(codes + j, v)
+        total = simd.add_i32(total, v)
+    return most / simd.f32(127) + simd.sum_lanes(poison), simd.sum_lanes_i32(total)
+
+
+@inline
+def _rounded(v):
     """To the nearest integer, ties to even, within -127..127 (adding 1.5 * 2^23 leaves no bits for a fraction)."""
     magic = broadcast(simd.f32(12582912))
     v = simd.sub(simd.add(v, magic), magic)

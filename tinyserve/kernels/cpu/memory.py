@@ -60,11 +60,6 @@ def store_f16(builder, address, value):
 
 
 @op(types.void, types.int64, types.int32)
-def store_i8(builder, address, value):
-    builder.store(builder.trunc(value, I8), pointer(builder, address, I8), align=1)
-
-
-@op(types.void, types.int64, types.int32)
 def store_i32(builder, address, value):
     builder.store(value, pointer(builder, address, I32), align=4)
 

@@ -3,12 +3,13 @@
 import numpy as np
 
 from . import memory
-from .attention_int8 import round_to_int8
 from .compiler import inline, kernel
+from .linear import round_to_int8
 from .memory import load_f32, load_i32, load_i64, store_f16, store_f32
 from .team import claim
 
 _SIGNS = np.int32(-2139062144)  # 0x80808080: adds 128 to each of four bytes
+
 
 @inline
 def _store_int8(k, v, d, p, at, keys, values):
